@@ -54,9 +54,10 @@ type HeldPod struct {
 	Status  PodStatus
 	GPUs    int
 	Moving  bool
-	Waits   string // why a drain waits for it, in one sentence; empty: it does not, or there is no drain
-	To      HostID // where a drain moves it; empty: nowhere
-	Stops   bool   // a drain that is forced, or comes to its deadline, stops it
+	Waits   string             // why a drain waits for it, in one sentence; empty: it does not, or there is no drain
+	To      HostID             // where a drain moves it; empty: nowhere
+	Stops   bool               // a drain that is forced, or comes to its deadline, stops it
+	Steps   map[Step]time.Time // when its present start reached each
 }
 
 // DrainRequest says how a host is to be drained.

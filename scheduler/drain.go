@@ -55,7 +55,7 @@ func (s *Service) heldPods(ctx context.Context, id fleet.HostID, drained func(*f
 		plan := &drainPlan{v: v, now: s.Now(), host: host, less: place.Instead{id: nil}}
 		asked := drained(&plan.host)
 		for _, p := range v.HeldPods(id) {
-			held := fleet.HeldPod{ID: p.ID, Account: p.Account, Status: p.Status, GPUs: len(p.GPUs), Moving: p.Moving}
+			held := fleet.HeldPod{ID: p.ID, Account: p.Account, Status: p.Status, GPUs: len(p.GPUs), Moving: p.Moving, Steps: p.Steps}
 			if asked {
 				plan.tell(&held, &p)
 			}

@@ -29,14 +29,15 @@ type DrainHostRequest struct {
 
 // HostPod is a pod that holds something of a host, as operators see it.
 type HostPod struct {
-	ID        string          `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
-	AccountID string          `json:"accountId" doc:"Whose pod it is." example:"a5f8k2m7q1w4z9"`
-	Status    fleet.PodStatus `json:"status" doc:"Status of the pod." example:"RUNNING"`
-	GPUs      int             `json:"gpus" doc:"GPUs of the host that it holds."`
-	Moving    bool            `json:"moving" doc:"A drain stops it here and starts it on another host."`
-	Waits     v2.Text         `json:"waits" doc:"Why a drain waits for it, or null."`
-	To        v2.Text         `json:"to" doc:"Host that a drain moves it to, or null."`
-	Stops     bool            `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
+	ID        string                 `json:"id" doc:"Pod identifier." example:"k3n8w0zq5r7d2a"`
+	AccountID string                 `json:"accountId" doc:"Whose pod it is." example:"a5f8k2m7q1w4z9"`
+	Status    fleet.PodStatus        `json:"status" doc:"Status of the pod." example:"RUNNING"`
+	GPUs      int                    `json:"gpus" doc:"GPUs of the host that it holds."`
+	Moving    bool                   `json:"moving" doc:"A drain stops it here and starts it on another host."`
+	Waits     v2.Text                `json:"waits" doc:"Why a drain waits for it, or null."`
+	To        v2.Text                `json:"to" doc:"Host that a drain moves it to, or null."`
+	Stops     bool                   `json:"stops" doc:"A drain that is forced, or comes to its deadline, stops it."`
+	Steps     map[fleet.Step]v2.Time `json:"steps" doc:"When each step of the pod's present start was reached, as in the pod's own record."`
 }
 
 // HostPodList is the answer to asking for the pods of a host.

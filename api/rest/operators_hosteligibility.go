@@ -64,7 +64,7 @@ func (a *API) registerHostEligibility() {
 		text:  "Lists the pods that hold something of a host or keep data there, and why a drain waits for them. " + textNoHost,
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK, params: []*huma.Param{hostIDParam()},
 		out: admin.HostPodList{Pods: []admin.HostPod{{
-			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, Waits: "it keeps data on the host",
+			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, Waits: "it keeps data on the host", Steps: examplePod().Steps,
 		}}},
 	}, byID("host", hostPods))
 }
@@ -82,7 +82,7 @@ func (a *API) registerDrain(conflict func(route) route) {
 		scope: auth.Read(fleet.GroupAdmin), limit: limit.PerAccount, status: http.StatusOK,
 		params: []*huma.Param{hostIDParam(), flagParam("keepRunning", "As in the drain.", false)},
 		out: admin.HostPodList{Pods: []admin.HostPod{{
-			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: "h7d2k9s4f1g6j3",
+			ID: "k3n8w0zq5r7d2a", AccountID: "a5f8k2m7q1w4z9", Status: "RUNNING", GPUs: 1, To: "h7d2k9s4f1g6j3", Steps: examplePod().Steps,
 		}}},
 	}, byID("host", planDrain))
 }
@@ -119,6 +119,6 @@ func hostPods(ctx context.Context, svc HostEligibilityService, id fleet.HostID, 
 func hostPodRecord(p fleet.HeldPod) admin.HostPod {
 	return admin.HostPod{
 		ID: string(p.ID), AccountID: string(p.Account), Status: p.Status, GPUs: p.GPUs, Moving: p.Moving, Waits: v2.Text(p.Waits),
-		To: v2.Text(p.To), Stops: p.Stops,
+		To: v2.Text(p.To), Stops: p.Stops, Steps: stepsOf(p.Steps),
 	}
 }

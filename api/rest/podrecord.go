@@ -22,7 +22,7 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 		CreatedAt: v2.At(p.CreatedAt), StartedAt: v2.AtOrNull(p.StartedAt), SSH: sshOf(v),
 		URLs: urlsOf(v), Movable: p.Spec.Movable, Condition: conditionOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: v2.Text(p.Host), Steps: map[fleet.Step]v2.Time{}, Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
+		HostID: v2.Text(p.Host), Steps: stepsOf(p.Steps), Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
 		Cost: costOf(p).USD(),
 	}
 	if s := p.Spec.Spot; s != nil {
@@ -43,11 +43,16 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 	} else if c := p.Spec.CPU; c != nil {
 		out.CPU = &v2.CPUConfig{ID: c.Flavor, VCPUCount: c.VCPU, Memory: c.MemoryGB}
 	}
-	for step, at := range p.Steps {
-		out.Steps[step] = v2.At(at)
-	}
 	if p.Status == fleet.StatusError {
 		out.LogTail = v2.Text(p.LogTail)
+	}
+	return out
+}
+
+func stepsOf(steps map[fleet.Step]time.Time) map[fleet.Step]v2.Time {
+	out := make(map[fleet.Step]v2.Time, len(steps))
+	for step, at := range steps {
+		out[step] = v2.At(at)
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,9 +54,9 @@ version.json    the command line's version, and when this was made
 cluster.json    the schedulers: roles, versions, how far each has applied the log, problems
 health-N.json   the conditions of the scheduler behind each API address
 hosts.json      hosts with their conditions, GPUs and versions
-pods-HOST.json  for hosts that are not well: ids and states of their pods
-network-HOST.json  for the same hosts, as far as they answer: what their network should be and is
-events.json     what these records say happened, and when: hosts, drains, alarms, GPUs, schedulers, pods that a drain waits for or moves
+pods-HOST.json  for up to 50 hosts, those that are not well first: ids and states of their pods, and when each came to which step of its start
+network-HOST.json  for those that are not well, as far as they answer: what their network should be and is
+events.json     what these records say happened, and when: hosts, drains, alarms, GPUs, schedulers, steps of pods' starts, pods that a drain waits for or moves
 settings-*.json data centers, storage backends, networks, GPU types, CPU flavors
 metrics-N.txt   metrics of daemons on the machine where this was made
 journal-UNIT.txt  the journals of these daemons
@@ -189,18 +190,23 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 	raw("settings-volume-backends.json", rawOf(c.Backends))
 	raw("settings-gpu-types.json", rawOf(c.GPUTypes))
 	raw("settings-cpu-flavors.json", rawOf(c.CPUFlavors))
-	var sick []string
+	var sick, well []string
 	raw("hosts.json", func(ctx context.Context) (json.RawMessage, error) {
 		hosts, err := c.Hosts(ctx)
 		for _, h := range hosts.Value.Hosts {
 			happened.host(&h)
-			if len(sick) < bundleHosts && fleet.ValidID(h.ID) && (h.State != fleet.HostReady || len(h.Conditions) > 0 || h.TakesNoPods != "") {
+			switch {
+			case !fleet.ValidID(h.ID):
+			case h.State != fleet.HostReady || len(h.Conditions) > 0 || h.TakesNoPods != "":
 				sick = append(sick, h.ID)
+			default:
+				well = append(well, h.ID)
 			}
 		}
 		return hosts.Raw, err
 	})
-	for _, id := range sick {
+	hosts := slices.Concat(sick, well)
+	for i, id := range hosts[:min(len(hosts), bundleHosts)] {
 		raw("pods-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
 			pods, err := c.HostPods(ctx, id)
 			for _, p := range pods.Value.Pods {
@@ -208,6 +214,9 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 			}
 			return pods.Raw, err
 		})
+		if i >= len(sick) {
+			continue
+		}
 		raw("network-"+id+".json", func(ctx context.Context) (json.RawMessage, error) {
 			network, err := c.HostNetwork(ctx, id)
 			return network.Raw, err

@@ -20,6 +20,7 @@ import (
 
 	"gantry/api/admin"
 	"gantry/api/v2"
+	"gantry/fleet"
 	"gantry/test/plane"
 )
 
@@ -124,7 +125,7 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar.gz")
 	got, _ := gantry(t, setup{api: map[string][]string{
 		"GET /admin/v1/hosts":                        {"200 " + string(hosts)},
-		"GET /admin/v1/hosts/" + drainedID + "/pods": {`200 {"pods":[{"id":"k3n8w0zq5r7d2a","status":"RUNNING"}]}`},
+		"GET /admin/v1/hosts/" + drainedID + "/pods": {`200 {"pods":[{"id":"k3n8w0zq5r7d2a","status":"RUNNING","steps":{"pulled":"2026-11-01T10:00:00.25Z"}}]}`},
 		"GET /admin/v1/cluster":                      {`200 {"id":"c","members":[{"id":"m1","problem":"token=` + planted["by name"] + `"}]}`},
 		"GET /admin/v1/volume-backends":              {`200 {"backends":[{"id":"ceph","key":"` + planted["by name"] + `","secret":"x"}]}`},
 		"GET /healthz":                               {`503 {"status":"failing"}`},
@@ -143,7 +144,7 @@ func TestNoSecretIsInABundle(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"hosts.json": "volume_backend_down", "pods-" + drainedID + ".json": "RUNNING", "metrics-1.txt": "gantry_scheduler_leads 1", "files/1-scheduler.log": `"request":"r1"`,
-		"health-1.json": "failing", "events.json": "its drain began: token: (left out)",
+		"health-1.json": "failing", "events.json": "its drain began: token: (left out)", "README": "which step of its start",
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s lacks %s:\n%s", name, want, files[name])
@@ -265,7 +266,9 @@ func TestEventsOfABundleAreInTheOrderOfTime(t *testing.T) {
 	e.members(&admin.Cluster{Members: []admin.Member{{ID: "m1", Name: "sched-1", JoinedAt: v2.At(late), RemovedAt: v2.AtOrNull(late)}}})
 	e.host(&admin.Host{ID: "h1", Name: "gpu-01", JoinedAt: v2.At(early), Alarm: &admin.HostAlarm{Text: "two machines", At: v2.At(late)}, GoneGPUs: []admin.GoneGPU{{UUID: "GPU-1", Reason: "RMA", CordonedAt: v2.At(late)}}})
 	e.pod(late, "h1", &admin.HostPod{ID: "p1", Status: "RUNNING", Waits: "it runs on"})
-	e.pod(late, "h1", &admin.HostPod{ID: "p2", Status: "RUNNING"})
+	e.pod(late, "h1", &admin.HostPod{ID: "p2", Status: "RUNNING", Steps: map[fleet.Step]v2.Time{
+		fleet.StepStarted: v2.At(early.Add(time.Minute)), fleet.StepCreated: v2.At(early.Add(time.Second)),
+	}})
 	text, err := e.text()
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +281,7 @@ func TestEventsOfABundleAreInTheOrderOfTime(t *testing.T) {
 	for _, x := range got.Events {
 		said = append(said, x.ID+": "+x.Text)
 	}
-	want := "h1: joined|m1: joined|m1: was removed|h1: alarm: two machines|GPU-1: was cordoned, and is gone: RMA|p1: RUNNING on h1: it runs on"
+	want := "h1: joined|p2: its start on h1 is created|p2: its start on h1 is started|m1: joined|m1: was removed|h1: alarm: two machines|GPU-1: was cordoned, and is gone: RMA|p1: RUNNING on h1: it runs on"
 	if strings.Join(said, "|") != want {
 		t.Errorf("%q", said)
 	}

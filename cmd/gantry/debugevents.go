@@ -48,8 +48,11 @@ func (e *events) host(h *admin.Host) {
 	}
 }
 
-// pod tells of a pod as it is at a time.
+// pod tells of a pod's start, and of the pod as it is at a time.
 func (e *events) pod(at time.Time, host string, p *admin.HostPod) {
+	for step, reached := range p.Steps {
+		e.add(reached.Time, "pod", p.ID, "", "its start on %s is %s", host, step)
+	}
 	switch {
 	case p.Waits != "":
 		e.add(at, "pod", p.ID, "", "%s on %s: %s", p.Status, host, p.Waits)
