@@ -18,8 +18,7 @@ import (
 const (
 	partBytes = 256 << 10
 	maxSlots  = 1000 // of one worker
-	// maxHeld is how many bytes of reports of one host are held while their parts come and while they are committed, each with
-	// leastReport besides its body. It has room for the largest.
+	// maxHeld is how many bytes of reports of one host come or are being committed, each with leastReport besides its body; at least one's.
 	maxHeld     = 24 << 20
 	leastReport = 64 << 10
 )

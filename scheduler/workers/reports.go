@@ -90,21 +90,18 @@ func (r *reader) report(ctx context.Context, m *agentrpc.JobReport) error {
 	if r.part != nil && r.part.GetNumber() != m.GetNumber() {
 		return status.Error(codes.InvalidArgument, "a report came between the parts of another one")
 	}
-	have, more := len(r.part.GetBody()), len(m.GetBody())
-	if have+more > jobs.MaxBody {
+	if len(r.part.GetBody())+len(m.GetBody()) > jobs.MaxBody {
 		return status.Error(codes.InvalidArgument, "a report is too large")
 	}
+	more := int64(len(m.GetBody()))
 	if r.part == nil {
-		more += leastReport
-	}
-	if err := r.room.Acquire(ctx, int64(more)); err != nil {
-		return err
-	}
-	if r.part == nil {
-		r.part = m
+		r.part, more = m, more+leastReport
 	} else {
 		r.part.Body = append(r.part.Body, m.GetBody()...)
 		r.part.More = m.GetMore()
+	}
+	if err := r.room.Acquire(ctx, more); err != nil {
+		return err
 	}
 	if r.part.GetMore() {
 		return nil
