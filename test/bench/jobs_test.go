@@ -32,7 +32,6 @@ type jobPlane struct {
 	endpoints []string
 	client    *http.Client
 	next      atomic.Int64
-	killed    atomic.Pointer[process] // nil: none
 }
 
 // newJobPlane makes endpoints with a number of workers each, on simulated hosts, and waits until all workers are idle.
@@ -87,9 +86,6 @@ func (p *jobPlane) declare(n, least, most int) {
 // ask makes a request of the account through one of the members, in turns.
 func (p *jobPlane) ask(method, path, body string, into any) error {
 	at := p.members[int(p.next.Add(1))%len(p.members)]
-	if at == p.killed.Load() {
-		at = p.members[int(p.next.Add(1))%len(p.members)]
-	}
 	req, err := http.NewRequest(method, "http://"+at.api+"/v2/"+path, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -216,5 +212,28 @@ func BenchmarkJobSubmit(b *testing.B) {
 		b.ReportMetric(rates.median(other.name), other.name+"/s")
 		b.ReportMetric(rates.median("gantry")/rates.median(other.name), "of-"+other.name)
 	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkJobIdleWorkers compares a leader's processor and memory while there are 1,000 hosts, or BENCH_HOSTS, a multiple of ten, and then
+// with ten idle workers on each.
+func BenchmarkJobIdleWorkers(b *testing.B) {
+	const each, watched = 100, 20 * time.Second
+	hosts := hostsOf(b, 1000)
+	p := newJobHosts(b, 1, hosts, echo)
+	leader := p.members[0]
+	look := func() (cores, mb float64) {
+		before := leader.cpu(b)
+		time.Sleep(watched) // what is measured is the time in which nothing happens
+		return (leader.cpu(b) - before).Seconds() / watched.Seconds(), leader.rss(b)
+	}
+	without, mbWithout := look()
+	p.addEndpoints(hosts*10/each, each)
+	with, mbWith := look()
+	b.ReportMetric(with, "cores")
+	b.ReportMetric(without, "cores-without")
+	b.ReportMetric(with/without, "ratio")
+	b.ReportMetric(mbWith, "MB")
+	b.ReportMetric(mbWithout, "MB-without")
 	b.ReportMetric(0, "ns/op")
 }
