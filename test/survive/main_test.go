@@ -24,7 +24,7 @@ const (
 	image = "docker.io/library/busybox:survive"
 
 	// patience is how long what must happen may take on a busy machine.
-	patience = 40 * time.Second
+	patience = 2 * time.Minute
 )
 
 // long reports whether faults last as long as operators fear, rather than seconds.
