@@ -203,7 +203,7 @@ bench: setup build .bin/nats/.stamp ## Run the benchmarks beside their floors; B
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 5x -count=1 -p 1 -timeout 30m ./netctl/tunnel
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=1 -p 1 -timeout 30m ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns ./test/serverless
 
 .PHONY: bench-once
 bench-once: ## Run the benchmarks of single packages once each, to see that they run

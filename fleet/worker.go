@@ -1,6 +1,9 @@
 package fleet
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // WorkerStatus is what a worker of an endpoint does, as its owner sees it.
 type WorkerStatus string
@@ -43,6 +46,13 @@ type WorkerView struct {
 	PodView
 	Status WorkerStatus
 	Stale  bool // of an earlier release than the newest
+	Note   WorkerNote
+}
+
+// WorkerNote is what is known of a worker of an endpoint that balances.
+type WorkerNote struct {
+	Reason    string        // what is wrong with it; empty: nothing
+	ColdStart time.Duration // from its first answer that it gets ready to the first that it is; 0: not known
 }
 
 // Rollout says how far the newest release of an endpoint has come.

@@ -15,6 +15,10 @@ import (
 type Desks interface {
 	// Statuses returns what each worker of an endpoint that is not on its way out does, and the numbers of all.
 	Statuses(id fleet.EndpointID) (map[fleet.PodID]fleet.WorkerStatus, fleet.WorkerCounts)
+	// Notes returns what else is known of workers of an endpoint that balances.
+	Notes(id fleet.EndpointID) map[fleet.PodID]fleet.WorkerNote
+	// Requests returns how many requests to such an endpoint wait and are under way.
+	Requests(id fleet.EndpointID) (waiting, serving int)
 	// Why says why a job waits that so many are before; empty: it need not.
 	Why(id fleet.EndpointID, before int) string
 }
@@ -97,8 +101,10 @@ func remains(p *fleet.Pod) bool { return p.Status.Active() && p.Goal == fleet.Go
 // EndpointWorkers lists the workers of an endpoint of the caller's account that are not on their way out. Errors: not_found.
 func (s *Service) EndpointWorkers(ctx context.Context, who fleet.Principal, id fleet.EndpointID) (out fleet.EndpointWorkers, err error) {
 	var of map[fleet.PodID]fleet.WorkerStatus
+	var notes map[fleet.PodID]fleet.WorkerNote
 	if s.Desks != nil {
 		of, out.Counts = s.Desks.Statuses(id)
+		notes = s.Desks.Notes(id)
 	}
 	err = s.read(ctx, func(v *state.View) (err error) {
 		if out.Endpoint, err = state.Get[fleet.Endpoint](v, who.Account, id); err != nil {
@@ -109,6 +115,7 @@ func (s *Service) EndpointWorkers(ctx context.Context, who fleet.Principal, id f
 			if remains(p) {
 				out.Workers = append(out.Workers, fleet.WorkerView{
 					PodView: s.view(suffix, *p, factsOf(v, p.Host)), Status: cmp.Or(of[p.ID], fleet.WorkerInitializing), Stale: p.Release != out.Endpoint.Version(),
+					Note: notes[p.ID],
 				})
 			}
 		}

@@ -338,8 +338,15 @@ func (s *Service) PurgeJobs(ctx context.Context, who fleet.Principal, endpoint f
 
 // JobCounts returns the numbers of an endpoint's jobs. Errors: not_found, forbidden.
 func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID) (out fleet.JobCounts, err error) {
-	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+	var e fleet.Endpoint
+	if err := s.read(ctx, func(v *state.View) error { e, err = mayInvoke(v, who, endpoint); return err }); err != nil {
 		return out, err
+	}
+	if e.Spec.Type == fleet.EndpointBalanced {
+		if s.Desks != nil {
+			out.Waiting, out.Running = s.Desks.Requests(endpoint)
+		}
+		return out, nil
 	}
 	if err := s.Jobs.Barrier(ctx); err != nil {
 		return out, err

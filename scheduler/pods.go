@@ -306,6 +306,8 @@ func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p flee
 		switch {
 		case !ok || p.Status == fleet.StatusTerminated:
 			return fleet.NotFound("pod")
+		case balanced(v, &p): // its requests come with a key
+			return fleet.NotFound("port")
 		case !slices.Contains(p.Spec.Ports, fleet.Port{Number: port, Protocol: "http"}):
 			return fleet.NotFound("port")
 		case p.Status != fleet.StatusRunning || p.Goal != fleet.GoalRun:

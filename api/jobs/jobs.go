@@ -166,14 +166,42 @@ func (c *call) principal(ctx context.Context) (fleet.Principal, error) {
 	if len(values) != 1 {
 		return fleet.Principal{}, refused
 	}
-	key := values[0]
-	if scheme, token, ok := strings.Cut(key, " "); ok && strings.EqualFold(scheme, "Bearer") {
-		key = strings.TrimLeft(token, " ")
-	}
+	key := KeyOf(values[0])
 	if !fleet.ValidAPIKey(key) {
 		return fleet.Principal{}, refused
 	}
 	return c.cfg.Keys.Authenticate(ctx, fleet.Secret(key))
+}
+
+// KeyOf takes the key out of Authorization.
+func KeyOf(value string) string {
+	if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimLeft(token, " ")
+	}
+	return value
+}
+
+// StatusOf is the status of an error on this plane.
+func StatusOf(code fleet.Code) int {
+	if status, ok := statuses[code]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// Split cuts /v2/{endpoint}/{path}, and leaves path with its slash.
+func Split(path string) (endpoint fleet.EndpointID, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, "/v2/")
+	id, rest, _ := strings.Cut(path, "/")
+	return fleet.EndpointID(id), "/" + rest, ok && fleet.ValidID(id)
+}
+
+// Reserved reports whether a path below an endpoint's is one of this face for endpoints of all types. Those of OpenAI's API are a
+// worker's own where there is no queue.
+func Reserved(path string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	_, known := actions[name]
+	return known && name != "openai"
 }
 
 // statuses are those of this plane where they differ from 500.
@@ -195,10 +223,7 @@ func (c *call) fail(err error) {
 		c.write(http.StatusInternalServerError, v2.JobProblem{Error: "internal error"})
 		return
 	}
-	status, ok := statuses[why.Code]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
+	status := StatusOf(why.Code)
 	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) && c.w.Header().Get("Retry-After") == "" {
 		c.w.Header().Set("Retry-After", "1")
 	}

@@ -17,10 +17,7 @@ type Target struct {
 // domain or below it; ok whether it is "<podId>-<port>.<domain>" and target holds both. Letter case
 // and one dot at the end do not matter.
 func ParseHost(host, domain string) (target Target, ours, ok bool) {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		host = host[:i]
-	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = strings.ToLower(hostOnly(host))
 	domain = strings.ToLower(domain)
 	if host == domain {
 		return Target{}, true, false
@@ -38,6 +35,21 @@ func ParseHost(host, domain string) (target Target, ours, ok bool) {
 		return Target{}, true, false
 	}
 	return Target{Pod: fleet.PodID(id), Port: int(port)}, true, true
+}
+
+// ParseEndpoint reads a Host like ParseHost, and reports whether it is "<endpoint>.<domain>".
+func ParseEndpoint(host, domain string) (fleet.EndpointID, bool) {
+	label, rest, found := strings.Cut(hostOnly(host), ".")
+	id := strings.ToLower(label)
+	return fleet.EndpointID(id), found && strings.EqualFold(rest, domain) && fleet.ValidID(id)
+}
+
+// hostOnly takes off a port, and one dot at the end.
+func hostOnly(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // key names the target as the host of an outgoing request, so that connections are pooled by target.

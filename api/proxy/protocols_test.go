@@ -52,7 +52,7 @@ func TestRefusalsInTheClientsFormat(t *testing.T) {
 			}
 		}
 	}
-	if resp, body := s.get(t, s.host(8080)); resp.status != 502 || !strings.Contains(body, "nothing listens on the port") {
+	if resp, body := s.get(t, s.host(8080)); resp.status != 502 || !strings.Contains(body, fleet.NothingListens) {
 		t.Errorf("nothing listens: %d %q", resp.status, body)
 	}
 }

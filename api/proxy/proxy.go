@@ -45,6 +45,7 @@ type Config struct {
 	Dial       time.Duration // to open a tunnel; 10 s
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
 	Tunnels    int           // idle tunnels kept for one port of a pod; 64
+	TunnelIdle time.Duration // how long they are kept; 30 s
 
 	// Requests at a time, WebSockets included.
 	PerPod     int // for one pod; 1024
@@ -96,7 +97,7 @@ func New(cfg Config) *Proxy {
 		DisableCompression:     true,
 		MaxIdleConns:           4096,
 		MaxIdleConnsPerHost:    cfg.Tunnels,
-		IdleConnTimeout:        30 * time.Second,
+		IdleConnTimeout:        cfg.TunnelIdle,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 256 << 10,
 	}
@@ -108,6 +109,9 @@ func New(cfg Config) *Proxy {
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del(forward.HeaderNothingDone) // a pod has no say in whether schedulers repeat a request
 			ownCookies(resp.Header)
+			if route := routeOf(resp.Request); route != nil {
+				return route.Answered(resp)
+			}
 			return nil
 		},
 		Transport:     roundTripper(p.roundTrip),
@@ -128,6 +132,9 @@ func (c *Config) defaults() {
 	}
 	if c.ClientIdle == 0 {
 		c.ClientIdle = 5 * time.Minute
+	}
+	if c.TunnelIdle == 0 {
+		c.TunnelIdle = 30 * time.Second
 	}
 	if c.Tunnels == 0 {
 		c.Tunnels = 64
@@ -158,6 +165,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
+	if route := routeOf(r); route != nil {
+		return p.routed(r, route)
+	}
+	return p.trip(r)
+}
+
+func (p *Proxy) trip(r *http.Request) (*http.Response, error) {
 	if isGRPC(r) {
 		return p.grpc.RoundTrip(r)
 	}
@@ -268,6 +282,10 @@ type targetKey struct{}
 // dropped: this proxy is the first that is trusted.
 func rewrite(pr *httputil.ProxyRequest) {
 	target, _ := pr.In.Context().Value(targetKey{}).(Target)
+	if isRouted := routeOf(pr.In) != nil; isRouted && pr.Out.Body == nil && !isGRPC(pr.In) && pr.In.Method != http.MethodPost {
+		// The transport sends a request without a body again by itself, when a connection ends before its answer.
+		pr.Out.Body, pr.Out.ContentLength, pr.Out.TransferEncoding = io.NopCloser(strings.NewReader("")), 0, []string{"identity"}
+	}
 	pr.Out.URL.Scheme = "http"
 	pr.Out.URL.Host = target.key()
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came, readable or not
@@ -321,6 +339,10 @@ func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 
 // failed answers a request that got no answer from its pod.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if route := routeOf(r); route != nil {
+		route.Failed(w, err)
+		return
+	}
 	if r.Context().Err() != nil && p.life.Err() == nil {
 		return // the client left
 	}

@@ -62,6 +62,12 @@ func workerRecord(w *fleet.WorkerView, now time.Time) v2.Worker {
 	if g := p.Spec.GPU; g != nil {
 		out.GPUCount, out.GPUTypeID = g.Count, v2.Text(g.Type)
 	}
+	if w.Note.ColdStart > 0 {
+		out.ColdStart = new(w.Note.ColdStart.Milliseconds())
+	}
+	if out.Reason == "" {
+		out.Reason = v2.Text(w.Note.Reason)
+	}
 	if out.StartedAt != nil {
 		out.Uptime = new(max(0, int64(now.Sub(p.StartedAt)/time.Second)))
 	} else if out.Reason == "" {

@@ -16,6 +16,7 @@ type Worker struct {
 	Uptime       *int64 `json:"uptimeSeconds" doc:"Seconds since its container started, or null." minimum:"0"`
 	StartedAt    *Time  `json:"startedAt" doc:"When its container started, or null."`
 	CreatedAt    Time   `json:"createdAt" doc:"When it was made."`
+	ColdStart    *int64 `json:"coldStart,omitempty" doc:"Milliseconds from its first answer that it gets ready (204) to the first that it is (200); on LOAD_BALANCER endpoints only." minimum:"0"`
 	Reason       Text   `json:"reason" doc:"What it waits for, or what went wrong, or null." example:"pulling image 63 %"`
 }
 

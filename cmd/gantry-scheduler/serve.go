@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	balanceface "gantry/api/balance"
 	"gantry/api/edge"
 	"gantry/api/forward"
 	"gantry/api/graphql"
@@ -26,6 +27,7 @@ import (
 	"gantry/internal/pki"
 	"gantry/internal/scrape"
 	"gantry/scheduler"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/control"
 	"gantry/scheduler/dispatch"
 	"gantry/scheduler/feed"
@@ -63,6 +65,9 @@ type parts struct {
 	jobs       *jobface.API
 	hooks      *webhook.Sender
 	proxy      *proxy.Proxy
+	balancer   *balance.Balancer
+	toWorkers  *proxy.Proxy // of requests to endpoints that balance
+	balance    *balanceface.API
 	forward    *forward.Forwarder
 	acme       *edge.ACME     // nil: no certificates are ordered
 	tlsFront   *edge.FrontEnd // of users' connections
@@ -81,7 +86,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Self: membership.Self{
 			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
 		},
-		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir),
+		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir), Requests: d.takeRequests,
 	}
 	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
 	d.peers, d.reads = membership.NewServer(conf, d.keeper), membership.NewReads(conf)
@@ -113,6 +118,11 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	d.workers = workers.New(workers.Config{
 		Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Live: d.dispatch.Live, Tell: d.tell, Log: log, Now: time.Now,
+		Health: func(id fleet.EndpointID, pod fleet.PodID) (balance.Health, bool) { return d.balancer.Health(id, pod) },
+	})
+	d.balancer = balance.New(balance.Config{
+		Store: m.store, Member: fleet.MemberID(m.id), Open: d.dispatch.OpenPort, Leads: m.node.IsLeader, Tell: d.tellRequests,
+		Changed: d.workers.HealthChanged, Log: log,
 	})
 	d.service.Desks = d.workers
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
@@ -145,8 +155,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log, Trusted: believed,
 		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount,
 	})
+	d.balanceRequests(c)
 	d.forward = forward.New(forward.Config{
-		Member: m.id, Leaders: leaders{m}, Local: d.proxy.Wrap(d.faces()), Log: log,
+		Member: m.id, Leaders: leaders{m}, Local: d.local(), Log: log,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return agentrpc.DialHTTP(ctx, certs, address)
 		},
@@ -154,6 +165,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	return d, nil
 }
+
+// local serves everything at this member.
+func (d *parts) local() http.Handler { return d.balance.Wrap(d.proxy.Wrap(d.faces())) }
 
 // faces are the API, version 1 of it, that of GraphQL and, below the ids of endpoints, that of jobs.
 func (d *parts) faces() http.Handler {
@@ -179,6 +193,9 @@ func alwaysHere(path string) bool {
 // here tells the requests that this member serves, whether it leads or not: what flows from and to the pods of hosts that have a data
 // connection with it. Without a leader it serves pods' ports as well as it can.
 func (d *parts) here(r *http.Request) bool {
+	if e, _, named, ok := d.balance.Find(r); named || ok { // one that is not known here may be known to the leader
+		return leaders{d.member}.Leader() == "" || ok && d.serves(e.ID)
+	}
 	if target, toPod, ok := proxy.ParseHost(r.Host, d.domain); toPod {
 		return !ok || leaders{d.member}.Leader() == "" || d.flows(target.Pod)
 	}
@@ -311,6 +328,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	}
 	group.Go(func() error { return jobs.Follow(ctx, d.member.node, d.member.jobs.Node, d.member.id, d.log) })
 	group.Go(func() error { return d.presence.Run(ctx) })
+	group.Go(func() error { return d.balancer.Run(ctx) })
 	group.Go(func() error { return d.edge(ctx) })
 	group.Go(func() error { d.serveMetrics(ctx); return nil })
 	group.Go(func() error {
@@ -335,6 +353,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	d.hooks.Close()
 	d.forward.Close()
 	d.proxy.Close()
+	d.toWorkers.Close()
 	d.reads.Close()
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -360,7 +379,7 @@ const innerConnections = 1 << 14
 func (d *parts) innerServer() *rest.Server {
 	refuse := membership.Refuse(d.member.store)
 	s := rest.NewServer(forward.Accept(forward.AcceptConfig{
-		Leads: d.member.node.IsLeader, Local: d.traced(d.proxy.Wrap(d.faces())), Log: d.log,
+		Leads: d.member.node.IsLeader, Local: d.traced(d.local()), Log: d.log,
 		Check: func(conn net.Conn) error {
 			who, err := agentrpc.ConnIdentity(conn)
 			if err != nil {

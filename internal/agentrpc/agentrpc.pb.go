@@ -106,7 +106,179 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71, 0}
+}
+
+type RequestsReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Heard         uint64                 `protobuf:"varint,1,opt,name=heard,proto3" json:"heard,omitempty"` // version of the newest RequestsWord that the member goes by
+	Endpoints     []*EndpointDemand      `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestsReport) Reset() {
+	*x = RequestsReport{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestsReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestsReport) ProtoMessage() {}
+
+func (x *RequestsReport) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestsReport.ProtoReflect.Descriptor instead.
+func (*RequestsReport) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *RequestsReport) GetHeard() uint64 {
+	if x != nil {
+		return x.Heard
+	}
+	return 0
+}
+
+func (x *RequestsReport) GetEndpoints() []*EndpointDemand {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+type EndpointDemand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EndpointId    string                 `protobuf:"bytes,1,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"`
+	Waiting       uint32                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Serving       map[string]uint32      `protobuf:"bytes,3,rep,name=serving,proto3" json:"serving,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // requests under way, by worker
+	Wake          []string               `protobuf:"bytes,4,rep,name=wake,proto3" json:"wake,omitempty"`                                                                                  // workers that stand still and are asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointDemand) Reset() {
+	*x = EndpointDemand{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointDemand) ProtoMessage() {}
+
+func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointDemand.ProtoReflect.Descriptor instead.
+func (*EndpointDemand) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *EndpointDemand) GetEndpointId() string {
+	if x != nil {
+		return x.EndpointId
+	}
+	return ""
+}
+
+func (x *EndpointDemand) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *EndpointDemand) GetServing() map[string]uint32 {
+	if x != nil {
+		return x.Serving
+	}
+	return nil
+}
+
+func (x *EndpointDemand) GetWake() []string {
+	if x != nil {
+		return x.Wake
+	}
+	return nil
+}
+
+type RequestsWord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Closing       []string               `protobuf:"bytes,2,rep,name=closing,proto3" json:"closing,omitempty"` // workers that get no more requests
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestsWord) Reset() {
+	*x = RequestsWord{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestsWord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestsWord) ProtoMessage() {}
+
+func (x *RequestsWord) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestsWord.ProtoReflect.Descriptor instead.
+func (*RequestsWord) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RequestsWord) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RequestsWord) GetClosing() []string {
+	if x != nil {
+		return x.Closing
+	}
+	return nil
 }
 
 // DataHello is what an agent says first on a data connection. Who it is tells its certificate.
@@ -119,7 +291,7 @@ type DataHello struct {
 
 func (x *DataHello) Reset() {
 	*x = DataHello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -131,7 +303,7 @@ func (x *DataHello) String() string {
 func (*DataHello) ProtoMessage() {}
 
 func (x *DataHello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -144,7 +316,7 @@ func (x *DataHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataHello.ProtoReflect.Descriptor instead.
 func (*DataHello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DataHello) GetEpoch() uint64 {
@@ -164,7 +336,7 @@ type DataWelcome struct {
 
 func (x *DataWelcome) Reset() {
 	*x = DataWelcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -176,7 +348,7 @@ func (x *DataWelcome) String() string {
 func (*DataWelcome) ProtoMessage() {}
 
 func (x *DataWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -189,7 +361,7 @@ func (x *DataWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataWelcome.ProtoReflect.Descriptor instead.
 func (*DataWelcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DataWelcome) GetRefused() string {
@@ -212,7 +384,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +396,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +409,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -289,7 +461,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +473,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +486,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JoinResponse) GetHostId() string {
@@ -373,7 +545,7 @@ type JoinMemberRequest struct {
 
 func (x *JoinMemberRequest) Reset() {
 	*x = JoinMemberRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +557,7 @@ func (x *JoinMemberRequest) String() string {
 func (*JoinMemberRequest) ProtoMessage() {}
 
 func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +570,7 @@ func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
 func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinMemberRequest) GetToken() string {
@@ -458,7 +630,7 @@ type JoinMemberResponse struct {
 
 func (x *JoinMemberResponse) Reset() {
 	*x = JoinMemberResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +642,7 @@ func (x *JoinMemberResponse) String() string {
 func (*JoinMemberResponse) ProtoMessage() {}
 
 func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +655,7 @@ func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
 func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *JoinMemberResponse) GetMemberId() string {
@@ -547,7 +719,7 @@ type RejoinRequest struct {
 
 func (x *RejoinRequest) Reset() {
 	*x = RejoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +731,7 @@ func (x *RejoinRequest) String() string {
 func (*RejoinRequest) ProtoMessage() {}
 
 func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +744,7 @@ func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
 func (*RejoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RejoinRequest) GetCsr() []byte {
@@ -611,7 +783,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +795,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +808,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
 }
 
 type ReadIndexResponse struct {
@@ -648,7 +820,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +832,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +845,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -692,7 +864,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +876,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +889,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatusRequest) GetAddress() string {
@@ -745,7 +917,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +929,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +942,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StatusResponse) GetMemberId() string {
@@ -855,7 +1027,7 @@ type NodeCertificate struct {
 
 func (x *NodeCertificate) Reset() {
 	*x = NodeCertificate{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1039,7 @@ func (x *NodeCertificate) String() string {
 func (*NodeCertificate) ProtoMessage() {}
 
 func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1052,7 @@ func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
 func (*NodeCertificate) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeCertificate) GetCa() string {
@@ -913,7 +1085,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1097,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1110,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -958,7 +1130,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1142,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1155,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1018,7 +1190,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1202,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1215,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -1190,7 +1362,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1374,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1387,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Down) GetPart() uint32 {
@@ -1448,7 +1620,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1632,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1645,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -1585,7 +1757,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1769,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1782,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -1681,7 +1853,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1865,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1878,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -1749,7 +1921,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1933,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1946,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -1811,7 +1983,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1995,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +2008,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -1888,7 +2060,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2072,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2085,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -1960,7 +2132,7 @@ type Whole struct {
 
 func (x *Whole) Reset() {
 	*x = Whole{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2144,7 @@ func (x *Whole) String() string {
 func (*Whole) ProtoMessage() {}
 
 func (x *Whole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2157,7 @@ func (x *Whole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Whole.ProtoReflect.Descriptor instead.
 func (*Whole) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
 }
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
@@ -1999,7 +2171,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2183,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2196,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -2046,7 +2218,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2230,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2243,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -2113,7 +2285,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2297,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2310,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -2234,7 +2406,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2418,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2431,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -2322,7 +2494,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2506,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2519,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -2388,7 +2560,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2572,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2585,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2490,7 +2662,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2674,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2687,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Condition) GetCode() string {
@@ -2564,7 +2736,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2748,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2761,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -2724,7 +2896,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2908,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2921,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -2798,7 +2970,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2982,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2995,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -2918,7 +3090,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3102,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3115,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -3144,7 +3316,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3328,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3341,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -3241,7 +3413,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3425,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3438,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -3350,7 +3522,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3534,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3547,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -3398,7 +3570,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3582,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3595,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -3468,7 +3640,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3652,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3665,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -3547,7 +3719,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3731,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3744,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -3597,7 +3769,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3781,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3794,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -3678,7 +3850,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3862,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3875,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -3740,7 +3912,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3924,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3937,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -3815,7 +3987,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +3999,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +4012,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -3881,7 +4053,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3893,7 +4065,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3906,7 +4078,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Credential) GetUsername() string {
@@ -3934,7 +4106,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4118,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4131,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -3993,7 +4165,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4005,7 +4177,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4018,7 +4190,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -4047,7 +4219,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4231,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4244,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -4112,7 +4284,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4296,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4309,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -4155,7 +4327,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4339,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4352,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -4202,7 +4374,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4214,7 +4386,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4227,7 +4399,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -4311,7 +4483,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4495,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4508,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -4369,7 +4541,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4553,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4566,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -4414,7 +4586,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4598,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4611,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -4465,7 +4637,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4649,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4662,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -4559,7 +4731,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4743,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4756,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -4618,7 +4790,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4630,7 +4802,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4815,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -4750,7 +4922,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4934,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4947,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -4796,7 +4968,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4808,7 +4980,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4821,7 +4993,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -4848,7 +5020,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4860,7 +5032,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4873,7 +5045,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -4900,7 +5072,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4912,7 +5084,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4925,7 +5097,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -4957,7 +5129,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4969,7 +5141,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4982,7 +5154,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -5050,7 +5222,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5062,7 +5234,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5075,7 +5247,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -5140,7 +5312,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5152,7 +5324,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5165,7 +5337,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -5205,7 +5377,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5217,7 +5389,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5230,7 +5402,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Frame) GetId() string {
@@ -5290,7 +5462,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5302,7 +5474,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5487,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -5386,7 +5558,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5398,7 +5570,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5411,7 +5583,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -5440,7 +5612,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5452,7 +5624,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5465,7 +5637,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -5510,7 +5682,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5522,7 +5694,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5535,7 +5707,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -5624,7 +5796,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5636,7 +5808,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5649,7 +5821,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -5734,7 +5906,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5746,7 +5918,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5759,7 +5931,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -5781,7 +5953,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5793,7 +5965,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5806,7 +5978,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -5851,7 +6023,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5863,7 +6035,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5876,7 +6048,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -5925,7 +6097,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5937,7 +6109,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5950,7 +6122,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -5978,7 +6150,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5990,7 +6162,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6003,7 +6175,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -6024,7 +6196,22 @@ var File_internal_agentrpc_agentrpc_proto protoreflect.FileDescriptor
 
 const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
-	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"!\n" +
+	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"h\n" +
+	"\x0eRequestsReport\x12\x14\n" +
+	"\x05heard\x18\x01 \x01(\x04R\x05heard\x12@\n" +
+	"\tendpoints\x18\x02 \x03(\v2\".gantry.agentrpc.v1.EndpointDemandR\tendpoints\"\xe6\x01\n" +
+	"\x0eEndpointDemand\x12\x1f\n" +
+	"\vendpoint_id\x18\x01 \x01(\tR\n" +
+	"endpointId\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12I\n" +
+	"\aserving\x18\x03 \x03(\v2/.gantry.agentrpc.v1.EndpointDemand.ServingEntryR\aserving\x12\x12\n" +
+	"\x04wake\x18\x04 \x03(\tR\x04wake\x1a:\n" +
+	"\fServingEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"B\n" +
+	"\fRequestsWord\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
+	"\aclosing\x18\x02 \x03(\tR\aclosing\"!\n" +
 	"\tDataHello\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"'\n" +
 	"\vDataWelcome\x12\x18\n" +
@@ -6549,14 +6736,15 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x05error\x18\x02 \x01(\tR\x05error2\x9f\x01\n" +
 	"\x04Join\x12I\n" +
 	"\x04Join\x12\x1f.gantry.agentrpc.v1.JoinRequest\x1a .gantry.agentrpc.v1.JoinResponse\x12L\n" +
-	"\x05Renew\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xb7\x03\n" +
+	"\x05Renew\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\x89\x04\n" +
 	"\x04Peer\x12[\n" +
 	"\n" +
 	"JoinMember\x12%.gantry.agentrpc.v1.JoinMemberRequest\x1a&.gantry.agentrpc.v1.JoinMemberResponse\x12S\n" +
 	"\x06Rejoin\x12!.gantry.agentrpc.v1.RejoinRequest\x1a&.gantry.agentrpc.v1.JoinMemberResponse\x12R\n" +
 	"\vRenewMember\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse\x12O\n" +
 	"\x06Status\x12!.gantry.agentrpc.v1.StatusRequest\x1a\".gantry.agentrpc.v1.StatusResponse\x12X\n" +
-	"\tReadIndex\x12$.gantry.agentrpc.v1.ReadIndexRequest\x1a%.gantry.agentrpc.v1.ReadIndexResponse2\xa8\x02\n" +
+	"\tReadIndex\x12$.gantry.agentrpc.v1.ReadIndexRequest\x1a%.gantry.agentrpc.v1.ReadIndexResponse\x12P\n" +
+	"\bRequests\x12\".gantry.agentrpc.v1.RequestsReport\x1a .gantry.agentrpc.v1.RequestsWord2\xa8\x02\n" +
 	"\x04Link\x12?\n" +
 	"\aSession\x12\x16.gantry.agentrpc.v1.Up\x1a\x18.gantry.agentrpc.v1.Down(\x010\x01\x12B\n" +
 	"\x06Tunnel\x12\x19.gantry.agentrpc.v1.Frame\x1a\x19.gantry.agentrpc.v1.Frame(\x010\x01\x12D\n" +
@@ -6576,181 +6764,189 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
-	(*DataHello)(nil),          // 1: gantry.agentrpc.v1.DataHello
-	(*DataWelcome)(nil),        // 2: gantry.agentrpc.v1.DataWelcome
-	(*JoinRequest)(nil),        // 3: gantry.agentrpc.v1.JoinRequest
-	(*JoinResponse)(nil),       // 4: gantry.agentrpc.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 5: gantry.agentrpc.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 6: gantry.agentrpc.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 7: gantry.agentrpc.v1.RejoinRequest
-	(*ReadIndexRequest)(nil),   // 8: gantry.agentrpc.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 9: gantry.agentrpc.v1.ReadIndexResponse
-	(*StatusRequest)(nil),      // 10: gantry.agentrpc.v1.StatusRequest
-	(*StatusResponse)(nil),     // 11: gantry.agentrpc.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 12: gantry.agentrpc.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 13: gantry.agentrpc.v1.RenewRequest
-	(*RenewResponse)(nil),      // 14: gantry.agentrpc.v1.RenewResponse
-	(*Up)(nil),                 // 15: gantry.agentrpc.v1.Up
-	(*Down)(nil),               // 16: gantry.agentrpc.v1.Down
-	(*NetworkSet)(nil),         // 17: gantry.agentrpc.v1.NetworkSet
-	(*OverlayChange)(nil),      // 18: gantry.agentrpc.v1.OverlayChange
-	(*OverlayMember)(nil),      // 19: gantry.agentrpc.v1.OverlayMember
-	(*PeerChange)(nil),         // 20: gantry.agentrpc.v1.PeerChange
-	(*HostPeer)(nil),           // 21: gantry.agentrpc.v1.HostPeer
-	(*OverlayPlace)(nil),       // 22: gantry.agentrpc.v1.OverlayPlace
-	(*Whole)(nil),              // 23: gantry.agentrpc.v1.Whole
-	(*Prefetch)(nil),           // 24: gantry.agentrpc.v1.Prefetch
-	(*Beat)(nil),               // 25: gantry.agentrpc.v1.Beat
-	(*Hello)(nil),              // 26: gantry.agentrpc.v1.Hello
-	(*LedgerPod)(nil),          // 27: gantry.agentrpc.v1.LedgerPod
-	(*Resources)(nil),          // 28: gantry.agentrpc.v1.Resources
-	(*GPU)(nil),                // 29: gantry.agentrpc.v1.GPU
-	(*Condition)(nil),          // 30: gantry.agentrpc.v1.Condition
-	(*Inventory)(nil),          // 31: gantry.agentrpc.v1.Inventory
-	(*HostTunnel)(nil),         // 32: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 33: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 34: gantry.agentrpc.v1.Assignment
-	(*NetworkVolume)(nil),      // 35: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 36: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 37: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 38: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 39: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 40: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 41: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 42: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 43: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 44: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 45: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 46: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 47: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 48: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 49: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 50: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 51: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 52: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 53: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 54: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 55: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 56: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 57: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 58: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 59: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 60: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 61: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 62: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 63: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 64: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 65: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 66: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 67: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 68: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 69: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 70: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 71: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 72: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 73: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 74: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 75: gantry.agentrpc.v1.JobKept
-	nil,                        // 76: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 77: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*RequestsReport)(nil),     // 1: gantry.agentrpc.v1.RequestsReport
+	(*EndpointDemand)(nil),     // 2: gantry.agentrpc.v1.EndpointDemand
+	(*RequestsWord)(nil),       // 3: gantry.agentrpc.v1.RequestsWord
+	(*DataHello)(nil),          // 4: gantry.agentrpc.v1.DataHello
+	(*DataWelcome)(nil),        // 5: gantry.agentrpc.v1.DataWelcome
+	(*JoinRequest)(nil),        // 6: gantry.agentrpc.v1.JoinRequest
+	(*JoinResponse)(nil),       // 7: gantry.agentrpc.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 8: gantry.agentrpc.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 9: gantry.agentrpc.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 10: gantry.agentrpc.v1.RejoinRequest
+	(*ReadIndexRequest)(nil),   // 11: gantry.agentrpc.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 12: gantry.agentrpc.v1.ReadIndexResponse
+	(*StatusRequest)(nil),      // 13: gantry.agentrpc.v1.StatusRequest
+	(*StatusResponse)(nil),     // 14: gantry.agentrpc.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 15: gantry.agentrpc.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 16: gantry.agentrpc.v1.RenewRequest
+	(*RenewResponse)(nil),      // 17: gantry.agentrpc.v1.RenewResponse
+	(*Up)(nil),                 // 18: gantry.agentrpc.v1.Up
+	(*Down)(nil),               // 19: gantry.agentrpc.v1.Down
+	(*NetworkSet)(nil),         // 20: gantry.agentrpc.v1.NetworkSet
+	(*OverlayChange)(nil),      // 21: gantry.agentrpc.v1.OverlayChange
+	(*OverlayMember)(nil),      // 22: gantry.agentrpc.v1.OverlayMember
+	(*PeerChange)(nil),         // 23: gantry.agentrpc.v1.PeerChange
+	(*HostPeer)(nil),           // 24: gantry.agentrpc.v1.HostPeer
+	(*OverlayPlace)(nil),       // 25: gantry.agentrpc.v1.OverlayPlace
+	(*Whole)(nil),              // 26: gantry.agentrpc.v1.Whole
+	(*Prefetch)(nil),           // 27: gantry.agentrpc.v1.Prefetch
+	(*Beat)(nil),               // 28: gantry.agentrpc.v1.Beat
+	(*Hello)(nil),              // 29: gantry.agentrpc.v1.Hello
+	(*LedgerPod)(nil),          // 30: gantry.agentrpc.v1.LedgerPod
+	(*Resources)(nil),          // 31: gantry.agentrpc.v1.Resources
+	(*GPU)(nil),                // 32: gantry.agentrpc.v1.GPU
+	(*Condition)(nil),          // 33: gantry.agentrpc.v1.Condition
+	(*Inventory)(nil),          // 34: gantry.agentrpc.v1.Inventory
+	(*HostTunnel)(nil),         // 35: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 36: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 37: gantry.agentrpc.v1.Assignment
+	(*NetworkVolume)(nil),      // 38: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 39: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 40: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 41: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 42: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 43: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 44: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 45: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 46: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 47: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 48: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 49: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 50: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 51: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 52: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 53: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 54: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 55: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 56: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 57: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 58: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 59: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 60: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 61: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 62: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 63: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 64: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 65: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 66: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 67: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 68: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 69: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 70: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 71: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 72: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 73: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 74: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 75: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 76: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 77: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 78: gantry.agentrpc.v1.JobKept
+	nil,                        // 79: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 80: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 81: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
-	12, // 0: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	26, // 1: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	49, // 2: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	52, // 3: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	54, // 4: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	50, // 5: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	31, // 6: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	40, // 7: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	33, // 8: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	47, // 9: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	48, // 10: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	53, // 11: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	57, // 12: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	25, // 13: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	24, // 14: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	37, // 15: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	17, // 16: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	18, // 17: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	20, // 18: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	23, // 19: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	19, // 20: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	21, // 21: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	31, // 22: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	27, // 23: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
-	28, // 24: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	46, // 25: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	28, // 26: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	29, // 27: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	30, // 28: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	32, // 29: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	12, // 30: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	76, // 31: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	46, // 32: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	28, // 33: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	45, // 34: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	35, // 35: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	22, // 36: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	36, // 37: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	38, // 38: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	36, // 39: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	39, // 40: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	41, // 41: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	44, // 42: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	35, // 43: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	34, // 44: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	34, // 45: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	77, // 46: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	51, // 47: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	55, // 48: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	56, // 49: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	61, // 50: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	62, // 51: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	63, // 52: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	64, // 53: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	58, // 54: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	59, // 55: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	60, // 56: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	67, // 57: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	69, // 58: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	68, // 59: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,  // 60: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	71, // 61: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	73, // 62: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	74, // 63: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	75, // 64: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	72, // 65: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	3,  // 66: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	13, // 67: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	5,  // 68: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	7,  // 69: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	13, // 70: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	10, // 71: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	8,  // 72: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	15, // 73: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	65, // 74: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	66, // 75: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	42, // 76: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	4,  // 77: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	14, // 78: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	6,  // 79: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	6,  // 80: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	14, // 81: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	11, // 82: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	9,  // 83: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	16, // 84: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	65, // 85: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	70, // 86: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	43, // 87: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	77, // [77:88] is the sub-list for method output_type
-	66, // [66:77] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	2,  // 0: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	79, // 1: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	15, // 2: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	29, // 3: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	52, // 4: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	55, // 5: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	57, // 6: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	53, // 7: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	34, // 8: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	43, // 9: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	36, // 10: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	50, // 11: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	51, // 12: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	56, // 13: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	60, // 14: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	28, // 15: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	27, // 16: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	40, // 17: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	20, // 18: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	21, // 19: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	23, // 20: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	26, // 21: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	22, // 22: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	24, // 23: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	34, // 24: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	30, // 25: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	31, // 26: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	49, // 27: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	31, // 28: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	32, // 29: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	33, // 30: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	35, // 31: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	15, // 32: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	80, // 33: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	49, // 34: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	31, // 35: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	48, // 36: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	38, // 37: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	25, // 38: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	39, // 39: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	41, // 40: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	39, // 41: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	42, // 42: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	44, // 43: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	47, // 44: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	38, // 45: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	37, // 46: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	37, // 47: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	81, // 48: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	54, // 49: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	58, // 50: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	59, // 51: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	64, // 52: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	65, // 53: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	66, // 54: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	67, // 55: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	61, // 56: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	62, // 57: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	63, // 58: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	70, // 59: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	72, // 60: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	71, // 61: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	0,  // 62: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	74, // 63: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	76, // 64: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	77, // 65: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	78, // 66: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	75, // 67: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	6,  // 68: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	16, // 69: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	8,  // 70: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	10, // 71: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	16, // 72: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	13, // 73: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	11, // 74: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	1,  // 75: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	18, // 76: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	68, // 77: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	69, // 78: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	45, // 79: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	7,  // 80: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	17, // 81: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	9,  // 82: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	9,  // 83: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	17, // 84: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	14, // 85: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	12, // 86: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	3,  // 87: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	19, // 88: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	68, // 89: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	73, // 90: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	46, // 91: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	80, // [80:92] is the sub-list for method output_type
+	68, // [68:80] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -6758,7 +6954,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 	if File_internal_agentrpc_agentrpc_proto != nil {
 		return
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[14].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[17].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -6767,7 +6963,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Up_Inventory)(nil),
 		(*Up_Storage)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[15].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[18].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -6781,19 +6977,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Peers)(nil),
 		(*Down_Whole)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[56].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[59].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[65].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[68].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[69].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[72].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -6805,7 +7001,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   77,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

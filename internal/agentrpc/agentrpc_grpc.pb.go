@@ -189,6 +189,7 @@ const (
 	Peer_RenewMember_FullMethodName = "/gantry.agentrpc.v1.Peer/RenewMember"
 	Peer_Status_FullMethodName      = "/gantry.agentrpc.v1.Peer/Status"
 	Peer_ReadIndex_FullMethodName   = "/gantry.agentrpc.v1.Peer/ReadIndex"
+	Peer_Requests_FullMethodName    = "/gantry.agentrpc.v1.Peer/Requests"
 )
 
 // PeerClient is the client API for Peer service.
@@ -206,6 +207,8 @@ type PeerClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// ReadIndex tells a member up to where its state must have come to show all that was acknowledged before the call.
 	ReadIndex(ctx context.Context, in *ReadIndexRequest, opts ...grpc.CallOption) (*ReadIndexResponse, error)
+	// Requests tells the leader how many requests to endpoints that balance there are at a member.
+	Requests(ctx context.Context, in *RequestsReport, opts ...grpc.CallOption) (*RequestsWord, error)
 }
 
 type peerClient struct {
@@ -266,6 +269,16 @@ func (c *peerClient) ReadIndex(ctx context.Context, in *ReadIndexRequest, opts .
 	return out, nil
 }
 
+func (c *peerClient) Requests(ctx context.Context, in *RequestsReport, opts ...grpc.CallOption) (*RequestsWord, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RequestsWord)
+	err := c.cc.Invoke(ctx, Peer_Requests_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -281,6 +294,8 @@ type PeerServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// ReadIndex tells a member up to where its state must have come to show all that was acknowledged before the call.
 	ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexResponse, error)
+	// Requests tells the leader how many requests to endpoints that balance there are at a member.
+	Requests(context.Context, *RequestsReport) (*RequestsWord, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -305,6 +320,9 @@ func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusR
 }
 func (UnimplementedPeerServer) ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadIndex not implemented")
+}
+func (UnimplementedPeerServer) Requests(context.Context, *RequestsReport) (*RequestsWord, error) {
+	return nil, status.Error(codes.Unimplemented, "method Requests not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -417,6 +435,24 @@ func _Peer_ReadIndex_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Requests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RequestsReport)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Requests(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Requests_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Requests(ctx, req.(*RequestsReport))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -443,6 +479,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadIndex",
 			Handler:    _Peer_ReadIndex_Handler,
+		},
+		{
+			MethodName: "Requests",
+			Handler:    _Peer_Requests_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

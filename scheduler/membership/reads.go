@@ -43,7 +43,7 @@ func (r *Reads) Barrier(ctx context.Context) error {
 	}
 	conn, dialErr := r.to(leader.Address)
 	if dialErr != nil {
-		return fleet.Unavailable("the leader of the control plane cannot be asked", dialErr)
+		return dialErr
 	}
 	out, callErr := agentrpc.NewPeerClient(conn).ReadIndex(ctx, &agentrpc.ReadIndexRequest{})
 	if callErr != nil {
@@ -82,13 +82,41 @@ func (r *Reads) to(address string) (*grpc.ClientConn, error) {
 	}
 	conn, err := dialPeer(r.cfg.Certs, address)
 	if err != nil {
-		return nil, err
+		return nil, fleet.Unavailable("the leader of the control plane cannot be asked", err)
 	}
 	if r.conn != nil {
 		_ = r.conn.Close()
 	}
 	r.at, r.conn = address, conn
 	return conn, nil
+}
+
+// Requests tells the leader, which is another member, of requests to endpoints. Errors: unavailable when none is known, or it does not
+// answer.
+func (r *Reads) Requests(ctx context.Context, in *agentrpc.RequestsReport) (*agentrpc.RequestsWord, error) {
+	leader, ok := r.cfg.Node.Leader()
+	if !ok || leader.ID == string(r.cfg.Self.ID) {
+		return nil, fleet.Unavailable("no leader of the control plane is known", nil)
+	}
+	conn, err := r.to(leader.Address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	return agentrpc.NewPeerClient(conn).Requests(ctx, in)
+}
+
+// Requests implements agentrpc.PeerServer.
+func (s *Server) Requests(ctx context.Context, in *agentrpc.RequestsReport) (*agentrpc.RequestsWord, error) {
+	who, err := s.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Requests == nil || !s.cfg.Node.IsLeader() {
+		return nil, s.notLeader(ctx)
+	}
+	return s.cfg.Requests(who, in), nil
 }
 
 // Close ends what is kept.

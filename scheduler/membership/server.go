@@ -71,6 +71,8 @@ type Config struct {
 	// Joined are the schedulers by which this member joined. It asks them while its own state knows no other member: one
 	// that is removed before it has caught up hears of it from nobody else.
 	Joined []string
+	// Requests takes what another member tells of requests to endpoints; nil: nobody does.
+	Requests func(from fleet.MemberID, in *agentrpc.RequestsReport) *agentrpc.RequestsWord
 }
 
 // now returns the time of the wall clock.

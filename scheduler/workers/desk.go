@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
 	"gantry/serverless/queue"
@@ -46,6 +47,12 @@ type worker struct {
 	given map[queue.ID]bool // jobs that its host was told of; true: it says that it has them no more
 	done  bool              // it has finished a job
 	leave bool              // it asked to be replaced, or found itself unfit
+
+	// Of an endpoint that balances.
+	spare   time.Time // since when it is not needed; zero: it is
+	closing uint64    // version of the word that it gets no more requests; 0: it gets some
+	cold    time.Duration
+	note    string // what is wrong with it
 }
 
 // worker returns what is remembered of a worker. The caller holds Workers.mu.
@@ -72,6 +79,11 @@ type scene struct {
 	others  []fleet.PodID        // that have jobs and are no workers any more
 	lost    map[fleet.PodID]bool // workers whose hosts count as lost: they have no jobs, until the host comes back
 	drained map[fleet.PodID]bool // workers that are to leave their hosts
+
+	balances bool // requests reach its workers directly: there are no jobs
+	demand   balance.Demand
+	health   map[fleet.PodID]balance.Health
+	until    time.Time // when demand or health are to be looked at again
 }
 
 // see reads what there is.
@@ -80,7 +92,7 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 	err = w.Store.View(func(v *state.View) error {
 		e, ok := state.Find[fleet.Endpoint](v, d.id)
 		if s.gone = !ok; ok {
-			s.spec, s.version, s.room = e.Spec, e.Version(), v.WorkerRoom(e.Account)
+			s.spec, s.version, s.room, s.balances = e.Spec, e.Version(), v.WorkerRoom(e.Account), e.Spec.Type == fleet.EndpointBalanced
 		}
 		s.pods = v.WorkersOf(d.id)
 		for _, p := range s.pods {
@@ -105,6 +117,9 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 			}
 		}
 	})
+	if s.balances {
+		w.seeRequests(d, &s)
+	}
 	for id := range s.running {
 		if !slices.ContainsFunc(s.pods, func(p *fleet.Pod) bool { return p.ID == id }) {
 			s.others = append(s.others, id)
@@ -122,8 +137,13 @@ func (w *Workers) look(ctx context.Context, d *desk) (next time.Time, err error)
 	if s.gone {
 		return next, w.close(ctx, d, &s)
 	}
-	err = errors.Join(w.bury(ctx, d, &s), w.stopJobs(d, &s), w.give(ctx, d, &s))
+	if s.balances {
+		err = errors.Join(w.bury(ctx, d, &s), w.judge(ctx, d, &s))
+	} else {
+		err = errors.Join(w.bury(ctx, d, &s), w.stopJobs(d, &s), w.give(ctx, d, &s))
+	}
 	next, scaled := w.scale(ctx, d, &s)
+	next = earlier(next, s.until)
 	return next, errors.Join(err, scaled, w.prefetch(ctx, d, &s))
 }
 
@@ -354,6 +374,10 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 	if d.version != s.version {
 		in.Crashes = 0
 	}
+	if s.balances {
+		w.balanced(d, s, &in)
+		return in
+	}
 	for _, p := range s.pods {
 		k := d.workers[p.ID]
 		one := scale.Worker{
@@ -389,8 +413,11 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 	for _, p := range s.pods {
 		switch {
 		case p.Goal != fleet.GoalRun:
-		case slices.Contains(plan.Thaw, p.ID) || !p.Frozen.IsZero() && len(s.running[p.ID]) > 0:
+		case slices.Contains(plan.Thaw, p.ID) || !p.Frozen.IsZero() && w.wanted(s, p.ID):
 			thaw = append(thaw, p)
+		case s.balances && (slices.Contains(plan.Freeze, p.ID) || slices.Contains(plan.End, p.ID)) && !w.closed(d, s, p):
+			s.until = earlier(s.until, s.now.Add(again)) // it finishes what it has
+			continue
 		case slices.Contains(plan.Freeze, p.ID):
 			freeze = append(freeze, p)
 		}
@@ -405,13 +432,17 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 		errs = append(errs, w.Pods.EndWorker(ctx, p))
 	}
 	for _, p := range freeze {
-		errs = append(errs, w.Pods.FreezeWorker(ctx, p))
+		err := w.Pods.FreezeWorker(ctx, p)
+		if errs = append(errs, err); err == nil && s.balances {
+			w.reopen(d, p.ID)
+		}
 	}
 	for _, p := range thaw {
 		err := w.Pods.ThawWorker(ctx, p)
 		if err == nil {
 			w.mu.Lock()
-			d.worker(p.ID, s.now).since = w.Now()
+			k := d.worker(p.ID, s.now)
+			k.since, k.spare, k.closing = w.Now(), w.Now(), 0
 			w.mu.Unlock()
 			continue
 		}

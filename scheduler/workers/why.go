@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/state"
 	"gantry/serverless/queue"
 	"gantry/serverless/scale"
@@ -39,11 +40,25 @@ func (w *Workers) Statuses(id fleet.EndpointID) (of map[fleet.PodID]fleet.Worker
 			}
 		}
 	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	demand, _ := w.demandFor(id, w.Now())
+	for pod := range of {
+		h := balance.Health{}
+		if w.Health != nil {
+			h, _ = w.Health(id, pod)
+		}
+		switch {
+		case of[pod] == fleet.WorkerUnhealthy:
+		case demand.Serving[pod] > 0:
+			of[pod] = fleet.WorkerRunning
+		case of[pod] == fleet.WorkerIdle && unfit(h):
+			of[pod] = fleet.WorkerUnhealthy
+		}
+	}
 	for _, s := range of {
 		counts.Add(s)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	d := w.desks[id]
 	if d == nil {
 		return of, counts
@@ -72,9 +87,12 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 	of, counts := w.Statuses(id)
 	waiting := 0
 	w.Jobs.Jobs.View(func(q *queue.Queue) { c := q.Counts(id); waiting = c.Waiting + c.WaitingLow })
-	starting := w.starting(of)
+	starting, thing, where := w.starting(of), "job", "in the queue"
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if demand, _ := w.demandFor(id, w.Now()); demand.Waiting > 0 {
+		waiting, thing, where = demand.Waiting, "request", "waiting"
+	}
 	d := w.desks[id]
 	ready := counts.Running + counts.Idle
 	switch {
@@ -92,7 +110,7 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 	}
 	line := number(before, "job") + " before this one"
 	if before < 0 {
-		line = number(waiting, "job") + " in the queue"
+		line = number(waiting, thing) + " " + where
 	}
 	switch d.limit {
 	case scale.AtMax:
@@ -114,6 +132,11 @@ func (w *Workers) starting(of map[fleet.PodID]fleet.WorkerStatus) string {
 			}
 			n++
 			trouble = cmp.Or(trouble, w.trouble(&p))
+			if w.Health != nil {
+				if h, _ := w.Health(fleet.EndpointID(p.Owner.ID), id); unfit(h) {
+					trouble = cmp.Or(trouble, "a worker does not serve: "+h.Text)
+				}
+			}
 			if p.StartedAt.IsZero() {
 				pull = max(pull, w.Live(p.Host, id).Pull())
 			}

@@ -16,6 +16,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/sleep"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
@@ -45,6 +46,8 @@ type Config struct {
 	Pods  Pods
 	// Live returns what a pod's host last said of it; nil: it is not heard.
 	Live func(fleet.HostID, fleet.PodID) *fleet.Live
+	// Health returns what this member knows of a worker of an endpoint that balances; nil: it asks none.
+	Health func(fleet.EndpointID, fleet.PodID) (balance.Health, bool)
 	// Tell calls the webhook of a job that has ended.
 	Tell func(ctx context.Context, id queue.ID) error
 	Log  *slog.Logger
@@ -67,11 +70,14 @@ type Workers struct {
 	desks map[fleet.EndpointID]*desk
 	lines map[fleet.HostID]*line
 	slots chan struct{}
+
+	reports map[fleet.MemberID]report // what members said of requests
+	version uint64                    // of the workers that get no more requests; it begins with the time, above that of another leader
 }
 
 // New returns Workers that do nothing before Lead.
 func New(c Config) *Workers {
-	return &Workers{Config: c, desks: map[fleet.EndpointID]*desk{}, lines: map[fleet.HostID]*line{}, slots: make(chan struct{}, atOnce)}
+	return &Workers{Config: c, desks: map[fleet.EndpointID]*desk{}, lines: map[fleet.HostID]*line{}, reports: map[fleet.MemberID]report{}, slots: make(chan struct{}, atOnce)}
 }
 
 // Lead works until ctx, which ends with leadership, does.
@@ -81,6 +87,7 @@ func (w *Workers) Lead(ctx context.Context) error {
 	var tasks sync.WaitGroup // grows under mu while run is set
 	over := make(chan struct{})
 	w.mu.Lock()
+	w.version = max(w.version+1, uint64(max(0, w.Now().UnixNano()))) //nolint:gosec // not below 0
 	w.run, w.over = func(task func(context.Context)) { tasks.Go(func() { task(ctx) }) }, over
 	w.mu.Unlock()
 	defer func() {
@@ -93,6 +100,7 @@ func (w *Workers) Lead(ctx context.Context) error {
 			d.timer.Stop()
 		}
 		clear(w.desks)
+		clear(w.reports)
 		w.mu.Unlock()
 		tasks.Wait()
 	}()
@@ -207,6 +215,11 @@ func (w *Workers) kickAll() {
 func (w *Workers) kick(ids ...fleet.EndpointID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.kickLocked(ids...)
+}
+
+// kickLocked is kick for a caller that holds mu.
+func (w *Workers) kickLocked(ids ...fleet.EndpointID) {
 	if w.run == nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -199,6 +200,43 @@ func TestFlashBoot(t *testing.T) {
 	await(t, func() error {
 		if now := processOf(t, id); now != 0 {
 			return fmt.Errorf("process %d is left", now)
+		}
+		return nil
+	})
+}
+
+// TestABalancedRequestFromZeroToZero: a request starts a real container, whose own server answers it, and which is gone when nobody asks.
+func TestABalancedRequestFromZeroToZero(t *testing.T) {
+	t.Parallel()
+	d := suite.dev
+	info := must[devtest.Info](t)(d.Info())
+	id := done[made](t, d, "", "POST", "/v2/serverless", fmt.Sprintf(
+		`{"name":"web","type":"LOAD_BALANCER","image":%q,"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"REQUEST_COUNT","requestCount":4},`+
+			`"workers":{"max":1,"idleTimeout":1},"env":{"PORT":"8080"},`+
+			`"args":"{\"entrypoint\":[\"sh\",\"-c\"],\"cmd\":[\"trap 'exit 0' TERM; mkdir /w; echo ok >/w/ping; echo $PORT $PORT_HEALTH $HEALTH_CHECK_PATH >/w/name; httpd -f -p $PORT -h /w & wait\"]}"}`,
+		devtest.Image)).ID
+	defer ask(t, d, "", "DELETE", "/v2/serverless/"+id, "")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, info.API+"/name", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = id + "." + info.ProxyDomain
+	req.Header.Set("Authorization", "Bearer "+info.APIKey)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err := errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != http.StatusOK || strings.TrimSpace(string(text)) != "8080 8080 /ping" {
+		t.Errorf("%d %q %v", res.StatusCode, text, err)
+	}
+	if res.Header.Get("X-Gantry-Worker-Id") == "" {
+		t.Error("it does not say who answered")
+	}
+	await(t, func() error {
+		if _, text := ask(t, d, "", "GET", "/v2/"+id+"/health", ""); !strings.Contains(text, `"idle":0`) || !strings.Contains(text, `"running":0`) {
+			time.Sleep(50 * time.Millisecond)
+			return fmt.Errorf("it still has workers: %s", text)
 		}
 		return nil
 	})

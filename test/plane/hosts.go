@@ -182,11 +182,11 @@ func (h *hosts) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodID
 	addr := h.ports[target{pod, port}]
 	h.mu.Unlock()
 	if addr == "" {
-		return nil, fleet.Unavailable("nothing listens on the port", nil)
+		return nil, fleet.Unavailable(fleet.NothingListens, nil)
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fleet.Unavailable("nothing listens on the port", err)
+		return nil, fleet.Unavailable(fleet.NothingListens, err)
 	}
 	return conn.(*net.TCPConn), nil
 }

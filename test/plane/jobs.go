@@ -7,6 +7,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/sleep"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -106,7 +107,24 @@ func (p *Plane) FinishJob(from queue.From, failed bool, output string) {
 func (p *Plane) Workers(tell func(context.Context, queue.ID) error) *workers.Workers {
 	w := workers.New(workers.Config{
 		Tell: tell, Store: p.store, Node: node{p}, Jobs: p.Jobs, Pods: p.Service, Live: p.hosts.Live, Log: slog.New(slog.DiscardHandler), Now: p.Now,
+		Health: func(id fleet.EndpointID, pod fleet.PodID) (balance.Health, bool) {
+			if p.balancer == nil {
+				return balance.Health{}, false
+			}
+			return p.balancer.Health(id, pod)
+		},
 	})
 	p.Desks = w
 	return w
+}
+
+// Balancer returns what brings requests to the plane's workers, whose leader is as of now; it does nothing before its Run. It comes before
+// Workers.
+func (p *Plane) Balancer(pace balance.Pace, leader func() *workers.Workers) *balance.Balancer {
+	p.balancer = balance.New(balance.Config{
+		Store: p.store, Member: "member00000001", Open: p.hosts.OpenPort, Leads: func() bool { return true }, Pace: pace, Now: p.Now,
+		Tell:    func(_ context.Context, r balance.Report) (balance.Word, error) { return leader().Report(r), nil },
+		Changed: func(id fleet.EndpointID) { leader().HealthChanged(id) }, Log: slog.New(slog.DiscardHandler),
+	})
+	return p.balancer
 }

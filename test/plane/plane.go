@@ -17,6 +17,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/pki"
 	"gantry/scheduler"
+	"gantry/scheduler/balance"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/state"
 )
@@ -35,6 +36,8 @@ type Plane struct {
 	names  names
 
 	members *members
+
+	balancer *balance.Balancer // nil: there is none
 
 	applying sync.Mutex // one command after the other
 
