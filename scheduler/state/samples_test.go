@@ -97,6 +97,12 @@ func sampleEndpoint() fleet.Endpoint {
 	}
 }
 
+func balancedEndpoint() fleet.Endpoint {
+	e := sampleEndpoint()
+	e.Spec.Type, e.Spec.WaitSeconds, e.Spec.MaxBodyMB = fleet.EndpointBalanced, 120, 30
+	return e
+}
+
 func signedEndpoint() fleet.Endpoint {
 	e := sampleEndpoint()
 	e.Spec.WebhookKey = []byte("sealed")
@@ -342,6 +348,7 @@ func laterSamples() []sample {
 		sample{cmd: PutPlacement{fleet.Placement{KeepPercent: 75}}},
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{"-signed", Put[fleet.Endpoint]{Record: signedEndpoint()}},
+		sample{"-balanced", Put[fleet.Endpoint]{Record: balancedEndpoint()}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
 		sample{cmd: func() CreateCluster { c := clusterOf(theCluster, "p1", "p2"); c.Once = sampleOnce(); return c }()},
 		sample{cmd: Put[fleet.Cluster]{Record: func() fleet.Cluster {
