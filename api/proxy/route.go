@@ -43,7 +43,7 @@ func (p *Proxy) routed(r *http.Request, route *Route) (*http.Response, error) {
 	for {
 		connected := false
 		ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
-		resp, err := p.trip(r.WithContext(ctx))
+		resp, err := p.trip(r.WithContext(ctx)) //nolint:contextcheck // it is the request's, with a trace
 		if err == nil || connected || r.Context().Err() != nil {
 			return resp, err
 		}

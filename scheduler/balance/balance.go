@@ -72,8 +72,13 @@ func (c *Config) defaults() {
 		of *time.Duration
 		to time.Duration
 	}{
-		{&c.Pace.Starting, 250 * time.Millisecond}, {&c.Pace.Ready, 3 * time.Second}, {&c.Pace.Answer, 5 * time.Second},
-		{&c.Pace.Report, 250 * time.Millisecond}, {&c.Pace.Quiet, time.Second}, {&c.Pace.Unused, time.Minute}, {&c.Pace.Strict, 5 * time.Minute},
+		{&c.Pace.Starting, 250 * time.Millisecond},
+		{&c.Pace.Ready, 3 * time.Second},
+		{&c.Pace.Answer, 5 * time.Second},
+		{&c.Pace.Report, 250 * time.Millisecond},
+		{&c.Pace.Quiet, time.Second},
+		{&c.Pace.Unused, time.Minute},
+		{&c.Pace.Strict, 5 * time.Minute},
 	} {
 		if *d.of == 0 {
 			*d.of = d.to
@@ -178,7 +183,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 	tick := time.NewTicker(b.Pace.Quiet)
 	defer tick.Stop()
 	for {
-		b.refresh()
+		b.refresh() //nolint:contextcheck // questions to workers end with Run
 		_ = sleep.For(ctx, looksApart)
 		select {
 		case <-b.look:

@@ -36,7 +36,7 @@ const (
 // Take waits for a worker of an endpoint. Those in without are not taken: they refused the request's connection. Errors: not_found (the
 // endpoint, or the worker of a strict wish, is gone), not_allowed (there is none in time), rate_limited (too many wait).
 func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish Wish, without []fleet.PodID) (Seat, error) {
-	p := b.pool(e.ID, true)
+	p := b.pool(e.ID, true) //nolint:contextcheck // questions to workers end with Run
 	if p == nil {
 		return Seat{}, fleet.NotFound("endpoint")
 	}

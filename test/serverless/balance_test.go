@@ -435,6 +435,7 @@ func TestTheLessBusyOfTwo(t *testing.T) {
 	from := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(from, r)
 	s.must(err)
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("X-Gantry-Worker-Id") != string(busy.id) {
 		t.Fatalf("%+v", resp)
 	}
@@ -569,7 +570,7 @@ func TestWaitingForAWorker(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var first sync.WaitGroup
 	first.Go(func() {
-		if a, err := s.do(s.request("GET", "/", nil).WithContext(ctx)); err == nil {
+		if a, err := s.do(s.request("GET", "/", nil).WithContext(ctx)); err == nil { //nolint:contextcheck // it is a part of the test's
 			t.Errorf("%+v", a)
 		}
 	})
