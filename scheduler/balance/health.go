@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -42,6 +43,9 @@ func (b *Balancer) Health(endpoint fleet.EndpointID, id fleet.PodID) (Health, bo
 	}
 	return Health{}, false
 }
+
+// maxAnswer is how many bytes of a worker's answer are read: its head, which a worker can make as long as it likes.
+const maxAnswer = 16 << 10
 
 // missesAllowed is how many questions in a row a worker may leave without an answer that does not stand for its ill health: one that
 // computes may be late.
@@ -164,7 +168,7 @@ func (b *Balancer) get(ctx context.Context, host fleet.HostID, id fleet.PodID, a
 	if err := r.Write(stream); err != nil {
 		return 0, err
 	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(stream, 4<<10), r)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(stream, maxAnswer), 4<<10), r)
 	if err != nil {
 		return 0, err
 	}
