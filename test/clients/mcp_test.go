@@ -50,8 +50,10 @@ func startMCP(t *testing.T, api, key string) *mcp {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &mcp{cmd: exec.CommandContext(ctx, filepath.Join(dir, "node"), entry), used: map[string]bool{}}
-	m.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "RUNPOD_API_KEY=" + key, "RUNPOD_API_BASE_URL=" + api, "RUNPOD_SERVERLESS_API_URL=" + api + "/v2",
-		"RUNPOD_PUBLIC_GRAPHQL_URL=" + api + "/graphql", "RUNPOD_AUTHED_GRAPHQL_URL=" + api + "/graphql"}
+	m.cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "RUNPOD_API_KEY=" + key, "RUNPOD_API_BASE_URL=" + api, "RUNPOD_SERVERLESS_API_URL=" + api + "/v2",
+		"RUNPOD_PUBLIC_GRAPHQL_URL=" + api + "/graphql", "RUNPOD_AUTHED_GRAPHQL_URL=" + api + "/graphql",
+	}
 	m.cmd.Stderr = m
 	if m.stdin, err = m.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
