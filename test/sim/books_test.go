@@ -21,15 +21,14 @@ type books struct {
 	held    bool // the log's time
 	balance map[fleet.AccountID]fleet.Money
 	rate    map[fleet.AccountID]fleet.Money
-	pods    map[fleet.PodID]fleet.Money // what each was charged that is no worker
-	workers map[string]fleet.Money      // what all workers of an endpoint were
+	pods    map[fleet.PodID]fleet.Money // what each was charged
 	of      map[fleet.AccountID]fleet.Money
 }
 
 func readBooks(v *state.View) (books, error) {
 	b := books{
 		balance: map[fleet.AccountID]fleet.Money{}, rate: map[fleet.AccountID]fleet.Money{},
-		pods: map[fleet.PodID]fleet.Money{}, workers: map[string]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
+		pods: map[fleet.PodID]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
 	}
 	if clock := v.Clock(); clock != nil {
 		b.at, b.held = clock.At, clock.Held()
@@ -41,11 +40,8 @@ func readBooks(v *state.View) (books, error) {
 			return b, err
 		}
 		for _, h := range hours {
-			switch h.Kind {
-			case fleet.ChargePod:
+			if h.Kind == fleet.ChargePod {
 				b.pods[fleet.PodID(h.ID)] += h.Amounts.Total()
-			case fleet.ChargeEndpoint:
-				b.workers[h.ID] += h.Amounts.Total()
 			}
 			b.of[a.ID] += h.Amounts.Total()
 		}
@@ -54,7 +50,7 @@ func readBooks(v *state.View) (books, error) {
 }
 
 // text is the same for the same books.
-func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.workers, b.of) }
+func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.of) }
 
 // charge is what a pod's record says that it costs.
 type charge struct {
@@ -68,14 +64,14 @@ func monthly(gb int, price fleet.Money) fleet.Money { return (fleet.Money(gb)*pr
 // chargeOf works out what a pod costs, by docs/api.md: all it has while it runs, what it keeps while it is
 // stopped, nothing once it is terminated.
 func chargeOf(p *fleet.Pod, prices *fleet.StoragePrices) charge {
-	data, unready := 0, p != nil && p.Owner.Kind == fleet.OwnerEndpoint && (p.Ready.IsZero() || !p.Frozen.IsZero())
+	data := 0
 	if p != nil && p.Spec.Persistent != nil {
 		data = p.Spec.Persistent.SizeGB
 	}
 	switch {
 	case p == nil, p.Status == fleet.StatusTerminated:
 		return charge{}
-	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero() && !unready: // nor does an image that cannot be had, nor a worker that stands still
+	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero(): // an image that cannot be had costs nothing
 		return charge{true, true, p.HourlyRate + monthly(p.Spec.DiskGB, prices.ContainerDisk) + monthly(data, prices.PersistentRunning)}
 	}
 	return charge{true, false, monthly(data, prices.PersistentStopped)}
@@ -155,7 +151,6 @@ type charges struct {
 
 type bill struct {
 	charge
-	owner fleet.Owner
 	since time.Time
 	sum   float64 // 10^-9 dollars
 	slack float64 // a second of every interval
@@ -171,18 +166,14 @@ func (c *charges) change(old, now *fleet.Pod, at time.Time) {
 	case !is.open:
 		at = now.TerminatedAt
 	case was.running && !is.running:
-		at = cmp.Or(now.EndedAt, now.Waiting, now.Frozen, now.Steps[fleet.StepCreated])
-	case !was.running && is.running && now.Owner.Kind == fleet.OwnerEndpoint:
-		if old == nil || old.Ready.IsZero() {
-			at = now.Ready
-		}
+		at = cmp.Or(now.EndedAt, now.Waiting)
 	case old != nil && !old.Waiting.IsZero() && old.Incarnation == now.Incarnation: // when the cluster hears of it
 	case !was.running && is.running:
 		at = now.Steps[fleet.StepCreated]
 	}
 	b := c.bills[now.ID]
 	if b == nil {
-		b = &bill{owner: now.Owner}
+		b = &bill{}
 		c.bills[now.ID] = b
 	}
 	b.until(at)
@@ -207,27 +198,10 @@ func (c *charges) check(w *world, end picture) int {
 			w.broke("money: pod %s was charged %d and never was", id, end.books.pods[id])
 		}
 	}
-	workers := map[string]*bill{}
-	for id := range end.books.workers {
-		workers[id] = &bill{}
-	}
 	for id, b := range c.bills {
 		b.until(end.books.at)
-		if b.owner.Kind == fleet.OwnerEndpoint { // they are charged together
-			if workers[b.owner.ID] == nil {
-				workers[b.owner.ID] = &bill{}
-			}
-			all := workers[b.owner.ID]
-			all.sum, all.slack = all.sum+b.sum, all.slack+b.slack
-			continue
-		}
 		if got := end.books.pods[id]; math.Abs(float64(got)-b.sum) > b.slack {
 			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
-		}
-	}
-	for id, b := range workers {
-		if got := end.books.workers[id]; math.Abs(float64(got)-b.sum) > b.slack {
-			w.broke("money: endpoint %s was charged %d, its workers cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
 		}
 	}
 	return c.intervals
@@ -255,7 +229,7 @@ func (d *driver) operator() func() {
 	case 0:
 		price := fleet.MoneyUSD(2.5) + fleet.Money(d.rng.IntN(1000))*1_000_003
 		return func() {
-			t := fleet.GPUType{ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: price, Community: price, Pool: gpuPool, Serverless: price}
+			t := fleet.GPUType{ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: price, Community: price}
 			d.orders("price", func(ctx context.Context, p *process) error { return p.service.PutGPUType(ctx, t) })
 		}
 	case 1: // as at a full hour, and at any other time
@@ -338,10 +312,6 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 		}
 		return c.Pods[0].Pod.CreatedAt, ids
 	case state.ActPod:
-		return c.At, []fleet.PodID{c.Pod}
-	case state.ReadyWorkers:
-		return c.At, c.Pods
-	case state.FreezeWorker:
 		return c.At, []fleet.PodID{c.Pod}
 	case state.MovePod:
 		return c.At, []fleet.PodID{c.Pod}

@@ -33,19 +33,15 @@ type driver struct {
 
 	tally     sync.Mutex // guards the fields below and the checker's
 	open      int        // calls under way
-	invoking  int        // of them, those of users of endpoints
 	count     map[string]int
 	owned     map[fleet.PodID]fleet.AccountID
 	ids       []fleet.PodID
 	templates []fleet.TemplateID
 	volumes   map[fleet.AccountID][]fleet.VolumeID
-	endpoints []endpoint // as users know them
-
-	submissions []submitted
-	crediting   bool        // a credit is under way, or has no answer
-	unsureKey   *fleet.Once // of checker.unsure
-	outages     int         // faults of schedulers that are on
-	calmSince   time.Time   // when the last of them ended
+	crediting bool        // a credit is under way, or has no answer
+	unsureKey *fleet.Once // of checker.unsure
+	outages   int         // faults of schedulers that are on
+	calmSince time.Time   // when the last of them ended
 }
 
 // repair ends a fault.
@@ -125,9 +121,6 @@ func (d *driver) run() error {
 	d.heal()
 	d.led()
 	d.credited()
-	d.calmed()
-	d.settle()
-	d.retire()
 	d.settle()
 	d.quiet()
 	return nil
@@ -140,9 +133,6 @@ func (d *driver) load(lasts time.Duration) {
 		d.repair(time.Now())
 		for range d.rng.IntN(4) {
 			d.user()
-		}
-		for range d.rng.IntN(3) {
-			d.invoker()
 		}
 		if d.rng.IntN(100) < 14 {
 			d.break1()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -94,13 +93,8 @@ func (h *host) config(c *client) agent.Config {
 	h.mu.Lock()
 	kernel, boot, tunnel := h.kernel, h.boot, h.tunnel
 	h.mu.Unlock()
-	var listen func(namespace, address string) (net.Listener, error)
-	if h.world.serverless {
-		listen = h.gates.listen
-	}
 	return agent.Config{
-		ListenIn: listen,
-		Dir:      h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
+		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
 		Accelerators: h.gear, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
 		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: h.gear, Publish: publish(),
 		Volumes: simVolumes{h.machine}, Provisioner: h.world.store, Private: h.private(tunnel),
@@ -125,7 +119,6 @@ func (h *host) kill(tell bool) {
 	}
 	h.life.client.dead.Store(true)
 	h.world.wire.kill(h.name, tell)
-	h.gates.hangUp()
 	h.life.cancel()
 	<-h.life.done
 	h.life = nil
