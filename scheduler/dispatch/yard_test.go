@@ -146,7 +146,7 @@ func newYard(t testing.TB) *yard {
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreTopFunction("testing.(*B).run1")) })
 	y := &yard{TB: t, said: &safeBuffer{}}
 	var cancel context.CancelFunc
-	limit := 2 * patience
+	limit := 6 * patience
 	if _, bench := t.(*testing.B); bench {
 		limit = 20 * patience
 	}
