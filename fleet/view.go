@@ -217,6 +217,20 @@ type Dialer interface {
 	DialPod(ctx context.Context, pod PodID, port int) (Stream, error)
 }
 
+// WorkerWish is the worker of an endpoint that balances that a request asks for.
+type WorkerWish struct {
+	Worker PodID // empty: any
+	Strict bool  // no other
+	Wake   bool  // also one that stands still
+}
+
+// WorkerSeat is a worker's, for one request. Leave is called once at its end.
+type WorkerSeat struct {
+	Worker PodID
+	Port   int
+	Leave  func()
+}
+
 // Stream is a two-way byte stream whose writing half can be closed by itself.
 type Stream interface {
 	Read(p []byte) (int, error)

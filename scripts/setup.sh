@@ -153,7 +153,7 @@ apt_install() {
 	printf 'setup: installing %s\n' "$*"
 	# These would start without a configuration, and nobody here wants them as services.
 	local unit
-	for unit in ceph-crash.service named.service prometheus.service; do
+	for unit in beanstalkd.service beanstalkd.socket ceph-crash.service named.service prometheus.service; do
 		if [ -d /run/systemd/system ] && ! systemctl cat "$unit" >/dev/null 2>&1; then
 			as_root systemctl mask --quiet "$unit"
 		fi

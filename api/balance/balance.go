@@ -4,11 +4,13 @@
 package balance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,26 +23,12 @@ import (
 	"gantry/internal/share"
 )
 
-// Wish is the worker that a request asks for; see Take.
-type Wish struct {
-	Worker fleet.PodID // empty: any
-	Strict bool        // no other
-	Wake   bool        // also one that stands still
-}
-
-// Seat is a worker's, for one request. Leave is called once at its end.
-type Seat struct {
-	Worker fleet.PodID
-	Port   int
-	Leave  func()
-}
-
 // Balancer chooses workers.
 type Balancer interface {
 	// Endpoint returns an endpoint that balances, from memory.
 	Endpoint(id fleet.EndpointID) (fleet.Endpoint, bool)
 	// Take waits for a worker other than those in without. Errors: not_found, not_allowed (there is none in time), rate_limited.
-	Take(ctx context.Context, e *fleet.Endpoint, wish Wish, without []fleet.PodID) (Seat, error)
+	Take(ctx context.Context, e *fleet.Endpoint, wish fleet.WorkerWish, without []fleet.PodID) (fleet.WorkerSeat, error)
 	// Refused is told that a worker's port takes no connection.
 	Refused(endpoint fleet.EndpointID, worker fleet.PodID)
 }
@@ -160,16 +148,16 @@ func (a *API) may(r *http.Request, id fleet.EndpointID) error {
 }
 
 // wishOf reads which worker a client asks for. Errors: invalid.
-func wishOf(h http.Header) (wish Wish, err error) {
+func wishOf(h http.Header) (wish fleet.WorkerWish, err error) {
 	for _, name := range workerHeaders {
 		words := strings.Fields(h.Get(name))
 		switch {
 		case len(words) == 0:
 			continue
 		case len(words) == 2 && words[0] == "strict":
-			wish = Wish{Strict: true}
+			wish = fleet.WorkerWish{Strict: true}
 		case len(words) == 2 && words[0] == "strict-resume":
-			wish = Wish{Strict: true, Wake: true}
+			wish = fleet.WorkerWish{Strict: true, Wake: true}
 		case len(words) > 1:
 			return wish, fleet.Invalid(name, "must be a worker's id, alone or after strict or strict-resume")
 		}
@@ -185,8 +173,8 @@ func wishOf(h http.Header) (wish Wish, err error) {
 type carriage struct {
 	*API
 	e     *fleet.Endpoint
-	wish  Wish
-	seat  Seat
+	wish  fleet.WorkerWish
+	seat  fleet.WorkerSeat
 	tried []fleet.PodID
 }
 
@@ -196,13 +184,9 @@ var errSlow = errors.New("the worker has not answered in time")
 func (c *carriage) run(w http.ResponseWriter, r *http.Request, path string, most int64) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	slow := time.AfterFunc(time.Hour, func() { cancel(errSlow) })
+	limit := cmp.Or(time.Duration(c.e.Spec.TimeoutMS)*time.Millisecond, math.MaxInt64) // 0: none
+	slow := time.AfterFunc(limit, func() { cancel(errSlow) })
 	defer slow.Stop()
-	if limit := time.Duration(c.e.Spec.TimeoutMS) * time.Millisecond; limit > 0 {
-		slow.Reset(limit)
-	} else {
-		slow.Stop()
-	}
 	out := r.Clone(ctx)
 	out.Header.Del("Authorization") // workers need no key, and should learn none
 	if out.URL.Path != path {
@@ -248,7 +232,7 @@ func (c *carriage) again(ctx context.Context, err error) (proxy.Target, bool) {
 	if len(c.tried) >= mostTries || c.wish.Strict {
 		return proxy.Target{}, false
 	}
-	seat, err := c.cfg.Balancer.Take(ctx, c.e, Wish{}, c.tried)
+	seat, err := c.cfg.Balancer.Take(ctx, c.e, fleet.WorkerWish{}, c.tried)
 	if err != nil {
 		return proxy.Target{}, false
 	}

@@ -282,7 +282,7 @@ type targetKey struct{}
 // dropped: this proxy is the first that is trusted.
 func rewrite(pr *httputil.ProxyRequest) {
 	target, _ := pr.In.Context().Value(targetKey{}).(Target)
-	if isRouted := routeOf(pr.In) != nil; isRouted && pr.Out.Body == nil && !isGRPC(pr.In) && pr.In.Method != http.MethodPost {
+	if routeOf(pr.In) != nil && pr.Out.Body == nil && !isGRPC(pr.In) && pr.In.Method != http.MethodPost {
 		// The transport sends a request without a body again by itself, when a connection ends before its answer.
 		pr.Out.Body, pr.Out.ContentLength, pr.Out.TransferEncoding = io.NopCloser(strings.NewReader("")), 0, []string{"identity"}
 	}

@@ -20,18 +20,9 @@ const workerIdle = 2 * time.Second
 func (d *parts) balanceRequests(c *runCmd) {
 	d.toWorkers = proxy.New(proxy.Config{Domain: c.ProxyDomain, Dialer: d.balancer, Log: d.log, TunnelIdle: workerIdle})
 	d.balance = balanceface.New(balanceface.Config{
-		Domain: c.ProxyDomain, Balancer: chooser{d.balancer}, May: d.service.MayRequest, Proxy: d.toWorkers, Log: d.log,
+		Domain: c.ProxyDomain, Balancer: d.balancer, May: d.service.MayRequest, Proxy: d.toWorkers, Log: d.log,
 		PerAccount: c.Shares.MaxProxiedPerAccount, All: c.Shares.MaxProxied,
 	})
-}
-
-// chooser is the balancer as its face wants it.
-type chooser struct{ *balance.Balancer }
-
-// Take implements balanceface.Balancer.
-func (c chooser) Take(ctx context.Context, e *fleet.Endpoint, wish balanceface.Wish, without []fleet.PodID) (balanceface.Seat, error) {
-	seat, err := c.Balancer.Take(ctx, e, balance.Wish(wish), without)
-	return balanceface.Seat(seat), err
 }
 
 // serves reports whether this member reaches a worker of an endpoint, or there is none yet: those of a host that has no data connection

@@ -21,7 +21,7 @@ type clusterCmd struct {
 	List   listCmd          `cmd:"" help:"List your clusters."`
 	Get    getCmd           `cmd:"" help:"Show a cluster, and what is wrong with which pod."`
 	Rename clusterRenameCmd `cmd:"" help:"Give a cluster another name."`
-	Delete deleteCmd        `cmd:"" help:"Delete clusters with their pods and networks."`
+	Delete deleteAskingCmd  `cmd:"" help:"Delete clusters with their pods and networks."`
 	Pods   clusterPodsCmd   `cmd:"" help:"List the pods of a cluster by rank."`
 	SSH    clusterSSHCmd    `cmd:"" name:"ssh" help:"Open a shell in a pod of a cluster."`
 	Exec   clusterExecCmd   `cmd:"" help:"Run a program in a pod of a cluster, or in all."`

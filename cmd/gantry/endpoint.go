@@ -18,7 +18,7 @@ type endpointCmd struct {
 	List   listCmd           `cmd:"" help:"List your endpoints."`
 	Get    endpointGetCmd    `cmd:"" help:"Show an endpoint: its jobs, its workers, and why jobs wait."`
 	Update endpointUpdateCmd `cmd:"" help:"Change an endpoint. What its workers are made from is changed step by step."`
-	Delete deleteCmd         `cmd:"" help:"Delete endpoints with their jobs."`
+	Delete deleteAskingCmd   `cmd:"" help:"Delete endpoints with their jobs."`
 
 	Workers  endpointWorkersCmd  `cmd:"" help:"List an endpoint's workers: what each does, and what it waits for."`
 	Logs     endpointLogsCmd     `cmd:"" help:"Show the log of a worker."`

@@ -84,17 +84,27 @@ func (cmd getCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 // deleteCmd deletes records of a noun.
 type deleteCmd struct {
 	Refs []string `arg:""`
-	confirmed
 }
 
 // Run deletes the records, each by itself: one that refuses does not keep the others.
 func (cmd deleteCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return nounOf(a.command).delete(ctx, a, c, cmd.Refs, confirmed{})
+}
+
+// deleteAskingCmd deletes records of a noun with which more goes: a terminal is asked first.
+type deleteAskingCmd struct {
+	Refs []string `arg:""`
+	confirmed
+}
+
+// Run deletes the records, each by itself: one that refuses does not keep the others.
+func (cmd deleteAskingCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	return nounOf(a.command).delete(ctx, a, c, cmd.Refs, cmd.confirmed)
 }
 
 // nameArguments calls the arguments of generic commands by their nouns.
 func nameArguments(command *kong.Node) {
-	generic := []reflect.Type{reflect.TypeFor[getCmd](), reflect.TypeFor[deleteCmd](), reflect.TypeFor[actCmd]()}
+	generic := []reflect.Type{reflect.TypeFor[getCmd](), reflect.TypeFor[deleteCmd](), reflect.TypeFor[deleteAskingCmd](), reflect.TypeFor[actCmd]()}
 	for _, child := range command.Children {
 		nameArguments(child)
 		for _, t := range generic {

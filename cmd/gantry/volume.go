@@ -15,7 +15,7 @@ type volumeCmd struct {
 	Get    getCmd          `cmd:"" help:"Show a network volume."`
 	Create volumeCreateCmd `cmd:"" help:"Create a network volume."`
 	Update volumeUpdateCmd `cmd:"" help:"Rename or enlarge a network volume."`
-	Delete deleteCmd       `cmd:"" help:"Delete network volumes with their contents."`
+	Delete deleteAskingCmd `cmd:"" help:"Delete network volumes with their contents."`
 }
 
 var volumes = noun[v2.NetworkVolume, v2.NetworkVolumeList]{

@@ -11,20 +11,6 @@ import (
 	"gantry/internal/sleep"
 )
 
-// Wish is the worker that a request asks for.
-type Wish struct {
-	Worker fleet.PodID // empty: any
-	Strict bool        // no other
-	Wake   bool        // also one that stands still
-}
-
-// Seat is a worker's, for one request. Leave is called once at its end.
-type Seat struct {
-	Worker fleet.PodID
-	Port   int
-	Leave  func()
-}
-
 // What a request is told that gets no worker; these texts are the contract's.
 const (
 	textNone   = "no workers available"
@@ -35,19 +21,19 @@ const (
 
 // Take waits for a worker of an endpoint. Those in without are not taken: they refused the request's connection. Errors: not_found (the
 // endpoint, or the worker of a strict wish, is gone), not_allowed (there is none in time), rate_limited (too many wait).
-func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish Wish, without []fleet.PodID) (Seat, error) {
+func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish fleet.WorkerWish, without []fleet.PodID) (fleet.WorkerSeat, error) {
 	p := b.pool(e.ID, true) //nolint:contextcheck // questions to workers end with Run
 	if p == nil {
-		return Seat{}, fleet.NotFound("endpoint")
+		return fleet.WorkerSeat{}, fleet.NotFound("endpoint")
 	}
 	if seat, ok, err := b.try(p, wish, without); ok || err != nil {
 		return seat, err
 	}
 	if e.Spec.Workers.Max == 0 {
-		return Seat{}, fleet.NotAllowed(textNone)
+		return fleet.WorkerSeat{}, fleet.NotAllowed(textNone)
 	}
 	if b.waiting.Take(e.Account) != share.Free {
-		return Seat{}, &fleet.Error{Code: fleet.CodeLimited, Msg: "too many requests wait for workers", NothingDone: true}
+		return fleet.WorkerSeat{}, &fleet.Error{Code: fleet.CodeLimited, Msg: "too many requests wait for workers", NothingDone: true}
 	}
 	defer b.waiting.Give(e.Account)
 	b.wait(p, wish, 1)
@@ -63,7 +49,7 @@ func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish Wish, witho
 		changed, known := p.changed, b.pools[p.id] == p
 		b.mu.Unlock()
 		if !known {
-			return Seat{}, fleet.NotFound("endpoint")
+			return fleet.WorkerSeat{}, fleet.NotFound("endpoint")
 		}
 		if seat, ok, err := b.try(p, wish, without); ok || err != nil {
 			return seat, err
@@ -72,15 +58,15 @@ func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish Wish, witho
 		case <-changed:
 			without = nil // they may take connections by now
 		case <-timer.C:
-			return Seat{}, fleet.NotAllowed("%s", late)
+			return fleet.WorkerSeat{}, fleet.NotAllowed("%s", late)
 		case <-ctx.Done():
-			return Seat{}, ctx.Err()
+			return fleet.WorkerSeat{}, ctx.Err()
 		}
 	}
 }
 
 // wait counts a request that waits.
-func (b *Balancer) wait(p *pool, wish Wish, n int) {
+func (b *Balancer) wait(p *pool, wish fleet.WorkerWish, n int) {
 	b.mu.Lock()
 	p.waiting += n
 	if wish.Wake {
@@ -93,7 +79,7 @@ func (b *Balancer) wait(p *pool, wish Wish, n int) {
 }
 
 // try takes a worker if one is free to take. Errors: not_found (that of a strict wish is gone).
-func (b *Balancer) try(p *pool, wish Wish, without []fleet.PodID) (Seat, bool, error) {
+func (b *Balancer) try(p *pool, wish fleet.WorkerWish, without []fleet.PodID) (fleet.WorkerSeat, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if wish.Worker != "" {
@@ -102,9 +88,9 @@ func (b *Balancer) try(p *pool, wish Wish, without []fleet.PodID) (Seat, bool, e
 		case w != nil && b.takes(w) && !slices.Contains(without, w.id):
 			return b.seat(p, w), true, nil
 		case wish.Strict && (w == nil || b.closing[w.id] && !wish.Wake):
-			return Seat{}, false, &fleet.Error{Code: fleet.CodeNotFound, Msg: textGone}
+			return fleet.WorkerSeat{}, false, &fleet.Error{Code: fleet.CodeNotFound, Msg: textGone}
 		case wish.Strict:
-			return Seat{}, false, nil
+			return fleet.WorkerSeat{}, false, nil
 		}
 	}
 	var free []*worker
@@ -119,7 +105,7 @@ func (b *Balancer) try(p *pool, wish Wish, without []fleet.PodID) (Seat, bool, e
 		free = slices.DeleteFunc(free, func(w *worker) bool { return w.release != p.release })
 	}
 	if len(free) == 0 {
-		return Seat{}, false, nil
+		return fleet.WorkerSeat{}, false, nil
 	}
 	i := rand.IntN(len(free)) //nolint:gosec // no secret
 	best := free[i]
@@ -137,12 +123,12 @@ func (b *Balancer) takes(w *worker) bool {
 }
 
 // seat counts a request. The caller holds mu.
-func (b *Balancer) seat(p *pool, w *worker) Seat {
+func (b *Balancer) seat(p *pool, w *worker) fleet.WorkerSeat {
 	w.flight++
 	p.used = time.Now()
 	signal(b.dirty)
 	left := false
-	return Seat{Worker: w.id, Port: w.at.Port, Leave: func() {
+	return fleet.WorkerSeat{Worker: w.id, Port: w.at.Port, Leave: func() {
 		b.mu.Lock()
 		if !left {
 			left = true

@@ -76,8 +76,8 @@ func (v *View) Used(account fleet.AccountID) fleet.Counts {
 	return fleet.Counts{}
 }
 
-// MayRun refuses a pod of nobody but its account that is to run with a specification, at what is rented per hour, when its account may not have that on top
-// of what it has, as Apply does. Old is the pod as it is, stopped; nil: there is none yet. Errors: quota_exceeded.
+// MayRun refuses a pod of nobody but its account that is to run with a specification, at what is rented per hour, when its account
+// may not have that on top of what it has, as Apply does. Old is the pod as it is, stopped; nil: there is none yet. Errors: quota_exceeded.
 func (v *View) MayRun(account fleet.AccountID, old *fleet.Pod, spec *fleet.PodSpec, compute fleet.Money) error {
 	return v.mayHave(account, rented(old, fleet.Owner{}, spec, compute, storagePrices(v.tb.catalog.Rows[onlyKey])))
 }

@@ -78,7 +78,7 @@ func newSquare(t testing.TB, work http.HandlerFunc, change func(*fleet.EndpointS
 	s.endpoint = made.ID
 	balancer := p.Balancer(pace, func() *workers.Workers { return s.workers })
 	s.workers = p.Workers(func(context.Context, queue.ID) error { return nil })
-	config.Balancer = chooser{balancer}
+	config.Balancer = balancer
 	config.Proxy = proxy.New(proxy.Config{Domain: config.Domain, Dialer: balancer, Log: config.Log})
 	ctx, cancel := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
@@ -99,14 +99,6 @@ func newSquare(t testing.TB, work http.HandlerFunc, change func(*fleet.EndpointS
 		}
 	})
 	return s
-}
-
-// chooser is the balancer as its face wants it.
-type chooser struct{ *balance.Balancer }
-
-func (c chooser) Take(ctx context.Context, e *fleet.Endpoint, wish balanceface.Wish, without []fleet.PodID) (balanceface.Seat, error) {
-	seat, err := c.Balancer.Take(ctx, e, balance.Wish(wish), without)
-	return balanceface.Seat(seat), err
 }
 
 func (s *square) must(err error) {
