@@ -14,7 +14,7 @@ import (
 )
 
 type endpointCmd struct {
-	Create endpointCreateCmd `cmd:"" help:"Create an endpoint, whose workers answer jobs."`
+	Create endpointCreateCmd `cmd:"" help:"Create an endpoint, whose workers answer jobs or HTTP requests."`
 	List   listCmd           `cmd:"" help:"List your endpoints."`
 	Get    endpointGetCmd    `cmd:"" help:"Show an endpoint: its jobs, its workers, and why jobs wait."`
 	Update endpointUpdateCmd `cmd:"" help:"Change an endpoint. What its workers are made from is changed step by step."`
@@ -90,13 +90,17 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 	if health != nil {
 		jobs, workers = jobsText(health.Jobs), workersText(health.Workers)+"; "
 	}
+	asked, limit, retries, fails := "Jobs", "Jobs may run", fmt.Sprint(e.Retries), secondsText(e.FailAfter)
+	if e.Type == "LOAD_BALANCER" { // which repeats nothing, and where nothing waits for long
+		asked, limit, retries, fails = "Requests", "Answers within", "", ""
+	}
 	fields := [][2]string{
 		{"Id", e.ID},
 		{"Name", e.Name},
 		{"Type", e.Type},
 		{"Reason", string(e.Reason)},
 		{"Rollout", rolloutText(e.Rollout)},
-		{"Jobs", jobs},
+		{asked, jobs},
 		{"Workers", fmt.Sprintf("%s%d to %d", workers, e.Workers.Min, e.Workers.Max)},
 		{"Scaling", scalingText(e.Scaling)},
 		{"Idle for", secondsText(e.Workers.IdleTimeout)},
@@ -111,9 +115,9 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 		{"Template", string(e.Template)},
 		{"Data centers", strings.Join(e.DataCenterIDs, ", ")},
 		{"Volumes", strings.Join(e.NetworkVolumes, ", ")},
-		{"Jobs may run", orAny(time.Duration(e.Timeout) * time.Millisecond)},
-		{"Retries", fmt.Sprint(e.Retries)},
-		{"Fails after", secondsText(e.FailAfter)},
+		{limit, orAny(time.Duration(e.Timeout) * time.Millisecond)},
+		{"Retries", retries},
+		{"Fails after", fails},
 		{"Webhooks", webhooksText(e.WebhookSigned)},
 		{"Version", fmt.Sprint(e.Version)},
 		{"Created", when(&e.CreatedAt)},

@@ -179,6 +179,12 @@ Run and wait:  http://x/v2/e4m7x1c9v2b6n8/runsync
 	if got.Code != 0 || !strings.Contains(got.Out, "Workers:       0 to 3\n") || strings.Contains(got.Out, "Jobs:") {
 		t.Errorf("a key that may not see its jobs: %+v", got)
 	}
+	balances := strings.Replace(endpointJSON, `"type":"QUEUE"`, `"type":"LOAD_BALANCER"`, 1)
+	got, _ = gantry(t, setup{api: serverless(map[string][]string{"GET /v2/serverless/" + endpointID: {"200 " + balances}})}, "endpoint", "get", endpointID)
+	if got.Code != 0 || !strings.Contains(got.Out, "\nRequests:        3 in the queue, 2 in progress") ||
+		!strings.Contains(got.Out, "\nAnswers within:  5m0s\n") || strings.Contains(got.Out, "Jobs") || strings.Contains(got.Out, "Retries") {
+		t.Errorf("%s", got.Out)
+	}
 	if got, _ = gantry(t, setup{api: serverless(nil)}, "endpoint", "list"); !strings.Contains(got.Out, "embed  img    2 × HOPPER_141  0 to 3   jobs wait 4 s  2        1m30s") {
 		t.Errorf("%+v", got)
 	}

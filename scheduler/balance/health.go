@@ -123,7 +123,11 @@ func (b *Balancer) ask(ctx context.Context, host fleet.HostID, id fleet.PodID, a
 	status, err := b.get(ctx, host, id, at)
 	switch {
 	case silent(err):
-		return Silent, fmt.Sprintf("nothing listens on port %d (%s)", at.Health, fleet.EnvHealthPort), false
+		from := fleet.EnvHealthPort
+		if at.Health == at.Port {
+			from = fleet.EnvPort
+		}
+		return Silent, fmt.Sprintf("nothing listens on port %d (%s)", at.Health, from), false
 	case ctx.Err() != nil:
 		return Unhealthy, fmt.Sprintf("%s on port %d does not answer within %s", at.Path, at.Health, b.Pace.Answer), true
 	case fleet.CodeOf(err) == fleet.CodeUnavailable:

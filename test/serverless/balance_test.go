@@ -599,7 +599,7 @@ func TestWrongPorts(t *testing.T) {
 		}
 		return ""
 	}
-	s.eventually("its state says so", func() bool { return reason() == "nothing listens on port 80 (PORT_HEALTH)" })
+	s.eventually("its state says so", func() bool { return reason() == "nothing listens on port 80 (PORT)" })
 	first := s.all()[0].id
 	s.pass(8*time.Minute + time.Second)
 	s.eventually("it is ended", func() bool { p, ok := s.Record(first); return !ok || p.Goal != fleet.GoalRun })
