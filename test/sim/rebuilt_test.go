@@ -128,6 +128,31 @@ func TestAfterARestoreAPodWhoseHostWasAwayIsThereWithItsData(t *testing.T) {
 	})
 }
 
+// A host that is cut off starts what it was told of, though its pod was stopped meanwhile, and ends it when it is back.
+func TestAfterARestoreAHostThatWasAwayStartsWhatItWasTold(t *testing.T) {
+	play(t, []int{1}, three, func(s *scene) {
+		h := s.hosts[0]
+		var p fleet.Pod
+		afterRestore(s, func() {
+			var err error
+			if p, err = s.create(s.account(), cpuPod(2, image("slow", 0, 0))); err != nil {
+				s.Fatal(err)
+			}
+			h.setSlow(true)
+			time.Sleep(time.Second) // it pulls
+			s.away(h)
+			s.do(p.ID, fleet.ActionStop)
+		}, func() {
+			h.setSlow(false)
+			if err := until(10*time.Minute, func() bool { return runsOn(h, p.ID) == 1 }); err != nil {
+				s.Fatalf("the process %v", err)
+			}
+			s.wire.cut(h.name, false, false)
+		})
+		s.soon("the unknown pod is removed", func() bool { return runsOn(h, p.ID) == 0 })
+	})
+}
+
 func TestAfterARestoreWhatWasStartedIsAdoptedThoughTheCopySaysExited(t *testing.T) {
 	play(t, []int{2}, three, func(s *scene) {
 		p := s.make(gpuPod(2, image("steady", 0, 0)))

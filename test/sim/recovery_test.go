@@ -202,7 +202,7 @@ func (w *world) orderedBefore(m *machine, spec pod.ContainerSpec) bool {
 	rec, known := w.former.pods[spec.Pod]
 	h := w.byHost[rec.Host]
 	w.mu.Unlock()
-	if !known || !rec.Held || rec.Goal != fleet.GoalRun || rec.Incarnation < spec.Incarnation || h == nil || h.machine != m {
+	if !known || !rec.Held || rec.Incarnation < spec.Incarnation || h == nil || h.machine != m {
 		return false
 	}
 	w.mu.Lock()
