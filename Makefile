@@ -11,6 +11,8 @@ SHELL := /bin/bash
 # Pinned tools and, where the machine's own Go is too old, the toolchain that setup fetched come first.
 export PATH := $(CURDIR)/.bin/go/bin:$(CURDIR)/.bin:$(PATH):/usr/local/go/bin:/usr/local/sbin:/usr/sbin:/sbin
 unexport GOROOT
+# The same flags everywhere, so that what one target has compiled serves the others.
+export GOFLAGS := -trimpath -buildvcs=false
 # NVML marks some of what it declares as deprecated.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
@@ -41,8 +43,8 @@ setup: ## Install what is missing on this machine: Debian packages, Go
 
 .PHONY: build
 build: ## Build all binaries into bin/
-	CGO_ENABLED=0 go build -p $(P) -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
-	CGO_ENABLED=1 go build -p $(P) -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/gantry-gpu
+	CGO_ENABLED=0 go build -p $(P) -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+	CGO_ENABLED=1 go build -p $(P) -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/gantry-gpu
 
 .PHONY: deb
 deb: ## Build Debian packages into bin/deb
@@ -60,7 +62,7 @@ deb-check: ## Check the packages: lintian, units, install, upgrade, remove and p
 	P=$(P) scripts/deb-repro.sh
 
 $(TOOLS): tools/go.mod tools/go.sum
-	cd tools && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin go install -p $(P) -buildvcs=false tool
+	cd tools && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin go install -p $(P) tool
 	touch $@
 
 .PHONY: tools
@@ -81,8 +83,9 @@ fmt: $(TOOLS) ## Format the Go code
 .PHONY: lint
 lint: $(TOOLS) ## Run the linters, after checking their configuration
 	.bin/golangci-lint config verify
-	.bin/golangci-lint run ./...
-	.bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint
+	CGO_ENABLED=0 .bin/golangci-lint run ./...
+	.bin/golangci-lint run ./agent/gpu/nvml ./cmd/gantry-gpu
+	CGO_ENABLED=0 .bin/golangci-lint run --build-tags faultpoints ./internal/faultpoint
 
 .PHONY: ansible-lint
 ansible-lint: ## Lint the playbooks of deploy/ansible
@@ -94,7 +97,7 @@ unit: ## Run all tests but those of the targets below, with the race detector
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
 $(CONTAINERDS:%=.bin/%/.stamp) .bin/nats/.stamp: .bin/%/.stamp: tools/%/go.mod tools/%/go.sum
-	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) -trimpath -buildvcs=false tool
+	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) tool
 	touch $@
 
 .PHONY: runtimes
@@ -116,7 +119,7 @@ SIM_LONG := ^(TestAHostThatIsCutOffForHoursKeepsItsPods|TestChargesAreTheSameAcr
 .PHONY: sim
 sim: ## Run the simulation of a cluster, with the race detector, and 50 seeds without it; SEEDS=1000 runs so many seeds, with it
 	SEEDS=$(or $(SEEDS),6) $(GO_TEST) -timeout $(if $(SEEDS),12h,25m) $(if $(SEEDS),,-skip '$(SIM_LONG)') ./test/sim/...
-	$(if $(SEEDS),,CGO_ENABLED=0 go test -trimpath -buildvcs=false -vet=off -count=1 $(WITHIN) -run '^TestSeededFaults$$|$(SIM_LONG)' ./test/sim)
+	$(if $(SEEDS),,CGO_ENABLED=0 go test -vet=off -count=1 $(WITHIN) -run '^TestSeededFaults$$|$(SIM_LONG)' ./test/sim)
 
 .PHONY: hostile
 hostile: ## Run images and processes that want out of their container, or more than their share
@@ -210,7 +213,7 @@ bench: setup build .bin/nats/.stamp ## Run the benchmarks beside their floors; B
 
 .PHONY: bench-once
 bench-once: ## Run the benchmarks of single packages once each, to see that they run
-	go test -run '^$$' -bench . -skip '^BenchmarkStart$$' -benchtime 1x -count=1 -p 1 $(WITHIN) ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
+	CGO_ENABLED=0 go test -run '^$$' -bench . -skip '^BenchmarkStart$$' -benchtime 1x -count=1 -p 1 $(WITHIN) ./scheduler/... ./serverless/... ./api/... ./agent/logs ./netctl/dns
 
 .PHONY: demo
 demo: setup build ## Show it: from nothing to a running pod, and away again

@@ -192,7 +192,7 @@ func (l *life) session() (hello *agentrpc.Hello, stream agentrpc.Link_SessionSer
 	l.Helper()
 	select {
 	case stream = <-l.control.sessions:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		l.Fatalf("no session comes: %s", l.log.text())
 	}
 	msg, err := stream.Recv()
@@ -209,7 +209,7 @@ func (l *life) session() (hello *agentrpc.Hello, stream agentrpc.Link_SessionSer
 // hears reads what the host says until ok is true.
 func (l *life) hears(stream agentrpc.Link_SessionServer, what string, ok func(*agentrpc.Up) bool) {
 	l.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		msg, err := stream.Recv() // there are heartbeats at the least
 		if err != nil || time.Now().After(deadline) {
 			l.Fatalf("%s: %v, said %s", what, err, l.log.text())
@@ -223,7 +223,7 @@ func (l *life) hears(stream agentrpc.Link_SessionServer, what string, ok func(*a
 // scraped asks the agent's metrics until ok is true.
 func (l *life) scraped(what string, ok func(text string) bool) {
 	l.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for text := ""; !ok(text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			l.Fatalf("%s: %s", what, text)

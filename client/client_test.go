@@ -241,7 +241,7 @@ func TestLogGoesOnAfterTheLastLine(t *testing.T) {
 		t.Run(fmt.Sprint("follow ", follow), func(t *testing.T) {
 			srv := &logServer{n: 7, each: 3, down: 1}
 			c := serve(t, srv.ServeHTTP)
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			var lines []string
 			lost := 0

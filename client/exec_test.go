@@ -32,7 +32,7 @@ func socket(t *testing.T, f func(context.Context, *websocket.Conn, v2.ExecReques
 			return
 		}
 		defer func() { _ = conn.CloseNow() }()
-		ctx, cancel := context.WithTimeout(r.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
 		kind, text, err := conn.Read(ctx)
 		var req v2.ExecRequest
@@ -53,7 +53,7 @@ func end(ctx context.Context, conn *websocket.Conn, text string) {
 }
 
 func limit(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -183,7 +183,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 	}
 	select {
 	case <-gone:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the API still holds the session")
 	}
 }

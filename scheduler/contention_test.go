@@ -16,7 +16,7 @@ import (
 	"gantry/scheduler/state"
 )
 
-const clusterLimit = 60 * time.Second
+const clusterLimit = 2 * time.Minute
 
 // cluster is a service on a real log of one member, with fsync.
 type cluster struct {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs everything that a change must pass, in three lanes side by side: what computes (at a lower priority), the tests
-# of packages, and what breaks real processes and mostly waits. Prints the output of each target once it has ended,
-# and at last a table of all. Fails when one has failed; the others are run to their end nevertheless.
+# Runs everything that a change must pass, in three lanes side by side: what computes (at the lowest priority), the tests
+# of packages, and what breaks real processes and mostly waits (at the highest, for its faults last as long as they last).
+# Prints the output of each target once it has ended, and at last a table of all. Fails when one has failed; the others
+# are run to their end nevertheless.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,8 +36,8 @@ lane() {
 began=$EPOCHSECONDS
 # What several lanes need is made first.
 make --no-print-directory build tools runtimes
-{ renice -n 5 "$BASHPID" >/dev/null && lane "${compute[@]}"; } &
-lane "${packages[@]}" &
+{ renice -n 10 "$BASHPID" >/dev/null && lane "${compute[@]}"; } &
+{ renice -n 5 "$BASHPID" >/dev/null && lane "${packages[@]}"; } &
 lane "${real[@]}" &
 wait
 

@@ -324,7 +324,7 @@ func TestAnImageThatFillsTheDiskIsGivenUp(t *testing.T) {
 	_, err := b.r.Pull(b.ctx, bomb, nil, nil)
 	wantFault(t, err, pod.Retry, "no room for image")
 	good := reg.push(t, "good:1", withEnv(t, "WHAT=good"))
-	err = ctrdtest.Eventually(10*time.Second, func() error {
+	err = ctrdtest.Eventually(time.Minute, func() error {
 		_, err := b.r.Pull(b.ctx, good, nil, nil)
 		if err == nil && b.percent() > 50 {
 			err = fmt.Errorf("the disk is %d %% full after the bomb", b.percent())

@@ -24,7 +24,7 @@ func TestWhoHearsSIGTERM(t *testing.T) {
 		s := b.spec(ref, args)
 		b.start(s)
 		var got bool
-		err := ctrdtest.Eventually(20*time.Second, func() error {
+		err := ctrdtest.Eventually(time.Minute, func() error {
 			// A shell is alone, and has no handler, before it has come to what it is asked about.
 			if got = b.r.Deaf(s.Pod, b.look(s.Pod).PID); got != deaf {
 				return fmt.Errorf("deaf: %v", got)

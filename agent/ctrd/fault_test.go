@@ -28,11 +28,11 @@ func TestDaemonAwayIsRetried(t *testing.T) {
 	wantFault(t, err, pod.Retry, sentenceAway)
 	_, err = b.r.Pull(b.ctx, "127.0.0.1:1/x", nil, nil)
 	wantFault(t, err, pod.Retry, sentenceAway)
-	if d := time.Since(begin); d > 5*time.Second {
+	if d := time.Since(begin); d > time.Minute {
 		t.Errorf("it took %v to see that the daemon is away", d)
 	}
 	b.d.Start()
-	if err := ctrdtest.Eventually(5*time.Second, func() error { _, err := b.r.Look(b.ctx, "none"); return err }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { _, err := b.r.Look(b.ctx, "none"); return err }); err != nil {
 		t.Error(err)
 	}
 }
@@ -64,7 +64,7 @@ func TestDaemonKilledWhilePodRuns(t *testing.T) {
 	}
 	b.d.Start()
 	var after pod.Container
-	if err := ctrdtest.Eventually(10*time.Second, func() error { after, err = b.r.Look(b.ctx, s.Pod); return err }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { after, err = b.r.Look(b.ctx, s.Pod); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if after != before {
@@ -94,11 +94,11 @@ func TestExitWhileDaemonIsAway(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := ctrdtest.Eventually(10*time.Second, func() error { return alive(pid) }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { return alive(pid) }); err != nil {
 		t.Fatal(err)
 	}
 	b.d.Start()
-	if err := ctrdtest.Eventually(10*time.Second, func() error { return b.r.Wait(b.ctx, s.Pod) }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { return b.r.Wait(b.ctx, s.Pod) }); err != nil {
 		t.Fatal(err)
 	}
 	version, err := b.r.Version(b.ctx)
@@ -161,7 +161,7 @@ func TestShimKilledIsLost(t *testing.T) {
 			}
 			b.d.Start()
 			var c pod.Container
-			err := ctrdtest.Eventually(20*time.Second, func() (err error) {
+			err := ctrdtest.Eventually(time.Minute, func() (err error) {
 				if c, err = b.r.Look(b.ctx, s.Pod); err == nil && c.Task == pod.TaskRunning {
 					err = fmt.Errorf("still running")
 				}
@@ -174,7 +174,7 @@ func TestShimKilledIsLost(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 			b.remove(s.Pod)
-			if err := ctrdtest.Eventually(5*time.Second, func() error { return alive(pid) }); err != nil {
+			if err := ctrdtest.Eventually(time.Minute, func() error { return alive(pid) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -260,10 +260,10 @@ func TestRemoveKillsAProcessWithoutRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.d.Start()
-	if err := ctrdtest.Eventually(20*time.Second, func() error { return b.r.Remove(b.ctx, s.Pod) }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { return b.r.Remove(b.ctx, s.Pod) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := ctrdtest.Eventually(5*time.Second, func() error { return alive(pid) }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { return alive(pid) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -34,7 +34,7 @@ func TestFreeze(t *testing.T) {
 	moves := func() {
 		t.Helper()
 		before := cpu()
-		must(t, ctrdtest.Eventually(20*time.Second, func() error {
+		must(t, ctrdtest.Eventually(time.Minute, func() error {
 			if cpu() == before {
 				return fmt.Errorf("it does nothing")
 			}

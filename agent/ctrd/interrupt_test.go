@@ -209,7 +209,7 @@ func TestTornCallsLeaveNothing(t *testing.T) {
 		first.stop()
 		_ = first.client.Close()
 		second := b.agent()
-		err := ctrdtest.Eventually(20*time.Second, func() error { return b.takeOver(second, s, way) })
+		err := ctrdtest.Eventually(time.Minute, func() error { return b.takeOver(second, s, way) })
 		if err != nil {
 			t.Errorf("%s (%v): %v", title, torn, err)
 		}

@@ -102,14 +102,14 @@ func (b *bench) census() {
 	b.Helper()
 	b.d.Start()
 	var err error
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := ctrdtest.Eventually(10*time.Second, func() error { return b.r.Clean(ctx, true) }); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, func() error { return b.r.Clean(ctx, true) }); err != nil {
 		b.Errorf("clean: %v", err)
 	}
 	nctx := b.r.in(ctx)
 	var left []string
-	err = ctrdtest.Eventually(5*time.Second, func() error {
+	err = ctrdtest.Eventually(time.Minute, func() error {
 		left = nil
 		cs, err1 := b.r.client.ContainerService().List(nctx)
 		for _, c := range cs {
@@ -139,7 +139,7 @@ func (b *bench) census() {
 	if err != nil {
 		b.Errorf("census: %v: %v", err, left)
 	}
-	if err := ctrdtest.Eventually(5*time.Second, noLogger); err != nil {
+	if err := ctrdtest.Eventually(time.Minute, noLogger); err != nil {
 		b.Error(err)
 	}
 	for _, h := range b.r.cgroups.hierarchies() {
@@ -248,7 +248,7 @@ func (b *bench) remove(id fleet.PodID) {
 	if c := b.look(id); c.Exists {
 		b.Fatalf("after remove: %+v", c)
 	}
-	err := ctrdtest.Eventually(5*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		if left := b.held(id); len(left) > 0 {
 			return fmt.Errorf("left after remove: %v", left)
 		}
@@ -263,7 +263,7 @@ func (b *bench) remove(id fleet.PodID) {
 func (b *bench) log(s pod.ContainerSpec, want string) string {
 	b.Helper()
 	var text []byte
-	err := ctrdtest.Eventually(10*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		text, _ = os.ReadFile(filepath.Join(s.LogDir, "container.log"))
 		if !strings.Contains(string(text), want) {
 			return fmt.Errorf("%q is not in the log", want)

@@ -121,7 +121,7 @@ func TestPrefetchMakesWay(t *testing.T) {
 	slowDone := result(func() error { _, err := b.r.Pull(b.ctx, slow, nil, nil); return err })
 	wait := func(what string, ready func() bool) {
 		t.Helper()
-		err := ctrdtest.Eventually(10*time.Second, func() error {
+		err := ctrdtest.Eventually(time.Minute, func() error {
 			if !ready() {
 				return errors.New("not yet")
 			}
@@ -143,7 +143,7 @@ func TestPrefetchMakesWay(t *testing.T) {
 		if n := blobs.Load(); n != 0 {
 			return errors.New("blobs were read while a pod waited")
 		}
-		ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+		ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 		defer cancel()
 		_, err := b.r.Pull(ctx, ahead, nil, nil)
 		return err
@@ -189,7 +189,7 @@ func TestUseOfAnImageIsWrittenDown(t *testing.T) {
 		}
 		return time.Since(lastUse(record))
 	}
-	err := ctrdtest.Eventually(5*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		if used() > time.Minute {
 			return errors.New("not written down")
 		}

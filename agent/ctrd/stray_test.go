@@ -32,7 +32,7 @@ func (b *bench) disown(id fleet.PodID) {
 	aside := filepath.Join(b.d.Dir, "aside")
 	b.must(os.Rename(bundle, aside))
 	b.d.Start()
-	err := ctrdtest.Eventually(10*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		err := b.r.client.ContainerService().Delete(b.r.in(b.ctx), string(id))
 		return err
 	})
@@ -104,7 +104,7 @@ func TestOnlyOurOwnShimsAreTouched(t *testing.T) {
 	} {
 		others = append(others, b.impostor(c[0], c[1], c[2]))
 	}
-	err := ctrdtest.Eventually(5*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		all, err := b.r.shims()
 		seen := map[int]bool{}
 		for _, s := range all {
@@ -168,7 +168,7 @@ func TestABundleWithoutAShimIsRemoved(t *testing.T) {
 	b.d.Restart()
 	next := b.agent() // it has seen no shim
 	defer next.Close()
-	b.must(ctrdtest.Eventually(10*time.Second, func() error { return next.Remove(b.ctx, s.Pod) }))
+	b.must(ctrdtest.Eventually(time.Minute, func() error { return next.Remove(b.ctx, s.Pod) }))
 	for _, path := range []string{bundle, work} {
 		if _, err := os.Lstat(path); err == nil {
 			t.Errorf("%s is left", path)

@@ -33,7 +33,7 @@ func TestATornStartIsBroughtToItsEnd(t *testing.T) {
 		if removed {
 			b.must(os.Remove(fifo))
 		}
-		b.must(ctrdtest.Eventually(10*time.Second, func() error {
+		b.must(ctrdtest.Eventually(time.Minute, func() error {
 			if !b.r.begun(s.Pod) {
 				return errors.New("it does not begin")
 			}

@@ -18,7 +18,7 @@ func TestUsagesAreThoseOfEachPod(t *testing.T) {
 	s := b.spec(b.local(nil), `sh -c "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 600"`)
 	b.start(s)
 	defer b.remove(s.Pod)
-	err := ctrdtest.Eventually(10*time.Second, func() error {
+	err := ctrdtest.Eventually(time.Minute, func() error {
 		one, err := b.r.Usage(b.ctx, s.Pod)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 	"gantry/internal/pki"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // port is that of a scheduler, which takes a host's data connections.
 type port struct {

@@ -15,7 +15,7 @@ import (
 	"gantry/test/fakenvml"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // config is that of a host with the fake driver; everything goes fast.
 func config(t *testing.T, d *fakenvml.Driver) Config {

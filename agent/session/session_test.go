@@ -30,7 +30,7 @@ type ground struct {
 func newGround(t *testing.T) *ground {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return &ground{t, ctx}
 }

@@ -90,7 +90,7 @@ func TestAPortOnADataConnection(t *testing.T) {
 		}
 		c, err := ln.Accept()
 		d.must(err)
-		d.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+		d.must(c.SetDeadline(time.Now().Add(time.Minute)))
 		return s, c.(*net.TCPConn)
 	}
 	s, c := open()

@@ -53,7 +53,7 @@ func TestASessionDoesNotWaitForItsTunnels(t *testing.T) {
 	ended()
 	select {
 	case <-starting.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the command was not told that its session has ended")
 	}
 	if d.t.Wait(20 * time.Millisecond) {
@@ -172,7 +172,7 @@ func TestAWriterThatLeavesIsNoticed(t *testing.T) {
 	close(tunnel.leave)
 	select {
 	case <-ctx.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it was not noticed")
 	}
 	if !errors.Is(context.Cause(ctx), errLetGo) {
@@ -203,7 +203,7 @@ func TestARefusedArchiveIsDropped(t *testing.T) {
 	for range 200 { // more than the tunnel holds
 		d.must(tunnel.Send(&agentrpc.Frame{Data: make([]byte, frameSize)}))
 	}
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		d.t.files.mu.Lock()
 		n := d.t.files.total
 		d.t.files.mu.Unlock()

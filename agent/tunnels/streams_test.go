@@ -60,7 +60,7 @@ func TestAPortThroughATunnel(t *testing.T) {
 		}
 		c, err := ln.Accept()
 		d.must(err)
-		d.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+		d.must(c.SetDeadline(time.Now().Add(time.Minute)))
 		return tunnel, c
 	}
 	tunnel, c := open(d.ctx)

@@ -194,7 +194,7 @@ func newDesk(t *testing.T) *desk {
 	d.conn, err = grpc.NewClient("passthrough:///"+ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	d.must(err)
 	var cancel context.CancelFunc
-	d.ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+	d.ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(func() {
 		cancel()
 		d.served.Wait()

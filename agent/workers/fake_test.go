@@ -124,7 +124,7 @@ func (s *scheduler) send(m *agentrpc.JobsDown) {
 // until waits for what must come true.
 func (s *scheduler) until(what string, f func() bool) {
 	s.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		ok, changed := f(), s.changed

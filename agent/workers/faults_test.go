@@ -35,7 +35,7 @@ func TestAJobThatAWorkerSawInPartIsGiven(t *testing.T) {
 		}}})
 	}
 	l.mu.Unlock()
-	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	must(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestJobsThatWereGivenUpAreForgotten(t *testing.T) {
 // holds waits until something is so in the gate.
 func (l *lab) holds(what string, f func() bool) {
 	l.Helper()
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		l.gate.mu.Lock()
 		ok := f()
 		l.gate.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"gantry/api/rest"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 

@@ -24,7 +24,7 @@ import (
 	"gantry/internal/pki"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 var browser = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Second}, Timeout: 2 * patience}
 

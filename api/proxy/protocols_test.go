@@ -80,7 +80,7 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	client := healthpb.NewHealthClient(conn)
 	if out, err := client.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil || out.GetStatus() != healthpb.HealthCheckResponse_SERVING {
@@ -176,7 +176,7 @@ func TestTricksWithHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c2.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c2.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(c2, c.request)
 		resp, err := http.ReadResponse(bufio.NewReader(c2), &http.Request{Method: http.MethodGet})
 		if err != nil {

@@ -26,7 +26,7 @@ type shell struct {
 // openShell opens a session in a running pod and sends the first message, unless it is empty.
 func openShell(t *testing.T, s *site, id fleet.PodID, first string) *shell {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	dial := func() (*websocket.Conn, *http.Response, error) {
 		return websocket.Dial(ctx, strings.Replace(s.base, "http", "ws", 1)+"/v2/pods/"+string(id)+"/exec", &websocket.DialOptions{
@@ -107,7 +107,7 @@ func (s *shell) refusedWith(text string) {
 // noSessions waits until the hosts hold no session any more.
 func noSessions(t *testing.T, p *plane.Plane) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); p.Sessions() > 0; {
+	for deadline := time.Now().Add(time.Minute); p.Sessions() > 0; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d sessions are still open", p.Sessions())
 		}

@@ -122,7 +122,7 @@ func serve(t *testing.T, h http.Handler, limits rest.Limits, closing func()) str
 	go func() { done <- srv.Serve(ln) }()
 	t.Cleanup(func() {
 		closing()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Errorf("shut down: %v", err)

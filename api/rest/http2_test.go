@@ -85,7 +85,7 @@ func TestStuckClientsOverHTTP2(t *testing.T) {
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s stays", what)
 			return nil
 		}

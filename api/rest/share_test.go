@@ -94,7 +94,7 @@ func (s *street) from(n byte) net.Conn {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 
@@ -357,7 +357,7 @@ func TestVitalRequestsOfOneAccountAreBounded(t *testing.T) {
 // soon waits until something holds.
 func (s *street) soon(what string, ok func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			s.Fatal("not in time: " + what)
 		}

@@ -82,7 +82,7 @@ func TestLogsEndWithReader(t *testing.T) {
 	leave()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the log goes on for nobody")
 	}
 }
@@ -154,7 +154,7 @@ func dial(t *testing.T, s *site) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -218,7 +218,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		t.Error("a connection beyond the limit is served")
 	}
 	_ = first.Close()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if use(dial(t, s)) == 200 {
 			break
 		}

@@ -35,7 +35,7 @@ func TestNamesAreAnsweredWithoutRights(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := names.ProcessConfig{
 		Program: program, RunDir: filepath.Join(dir, "run"), Instance: "t",

@@ -25,7 +25,7 @@ const (
 	transferPath = clusterPath + "/transfer"
 	memberPath   = clusterPath + "/members/"
 
-	patience = 30 * time.Second // for anything that has to happen
+	patience = 2 * time.Minute // for anything that has to happen
 	pollFor  = 20 * time.Millisecond
 )
 
@@ -246,7 +246,7 @@ func (w *world) ask(m *machine, key, method, path string, body any) (int, []byte
 		}
 		in = bytes.NewReader(text)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.api+path, in)
 	if err != nil {

@@ -21,7 +21,7 @@ func (s *site) feed(in, line string, rest ...string) result {
 	s.t.Helper()
 	env := map[string]string{"GANTRY_API": s.url, "GANTRY_API_KEY": plane.KeyText(plane.User).Reveal()}
 	var out, errOut bytes.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	code := run(ctx, append(strings.Fields(line), rest...), system{
 		in: strings.NewReader(in), out: &out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },
@@ -97,7 +97,7 @@ func TestInterruptedExecKillsTheProgram(t *testing.T) {
 
 func (s *site) await(what string, is func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("waited in vain until " + what)
 		}

@@ -175,7 +175,7 @@ func TestLogsThroughTheRealFace(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, text)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	in, out := io.Pipe()
 	ended := make(chan int, 1)

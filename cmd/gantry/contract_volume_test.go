@@ -79,7 +79,7 @@ func TestVolumeCreateWaits(t *testing.T) {
 	<-made
 	began := time.Now()
 	text := s.bad(exitTimeout, "volume create b --size 10 --data-center dev-1 --wait --timeout 50ms")
-	if !strings.Contains(text, "gave up waiting for network volume") || !strings.Contains(text, "not connected") || time.Since(began) > 10*time.Second {
+	if !strings.Contains(text, "gave up waiting for network volume") || !strings.Contains(text, "not connected") || time.Since(began) > time.Minute {
 		t.Errorf("%s", text)
 	}
 }

@@ -214,7 +214,7 @@ func TestABundleOfADeadCluster(t *testing.T) {
 	began := time.Now()
 	got, _ := gantry(t, setup{env: map[string]string{"GANTRY_API": "http://127.0.0.1:1," + hangs.URL}},
 		"debug", "bundle", path, "--within", "1s", "--metrics", endless.URL, "--metrics", hangs.URL, "--include", log, "--include", pipe)
-	if took := time.Since(began); got.Code != exitFailed || took > 20*time.Second {
+	if took := time.Since(began); got.Code != exitFailed || took > time.Minute {
 		t.Errorf("after %s: %+v", took, got)
 	}
 	files, missing := unpacked(t, path)

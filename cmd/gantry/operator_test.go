@@ -225,7 +225,7 @@ func (s *site) typed(answer, key string, args ...string) (int, string) {
 	typeIn(s.t, person, answer)
 	env := map[string]string{"GANTRY_API": s.url, "GANTRY_API_KEY": plane.KeyText(key).Reveal(), "GANTRY_ADMIN_KEY": plane.KeyText(key).Reveal()}
 	var out, errOut bytes.Buffer
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	code := run(ctx, args, system{
 		in: program, out: &out, err: &errOut, now: s.plane.Now, width: func() int { return 80 },

@@ -99,7 +99,7 @@ func (s *screen) String() string {
 // await waits until the screen shows text.
 func (s *screen) await(t *testing.T, text string) {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for !strings.Contains(s.String(), text) {
 		select {
 		case <-s.more:
@@ -126,7 +126,7 @@ func shell(t *testing.T) *httptest.Server {
 			return
 		}
 		defer func() { _ = conn.CloseNow() }()
-		ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
 		var req v2.ExecRequest
 		_, first, err := conn.Read(ctx)

@@ -28,7 +28,7 @@ import (
 	"gantry/internal/pki"
 )
 
-const testDeadline = 20 * time.Second
+const testDeadline = 2 * time.Minute
 
 var (
 	hostID      = pki.Identity{Role: pki.RoleHost, ID: "host1"}

@@ -243,7 +243,7 @@ func TestScrapersAreBounded(t *testing.T) {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, n)}}).Dial("tcp", addr)
 		f.must(err)
 		t.Cleanup(func() { _ = c.Close() })
-		f.must(c.SetDeadline(time.Now().Add(20 * time.Second)))
+		f.must(c.SetDeadline(time.Now().Add(time.Minute)))
 		return c
 	}
 	closed := func(c net.Conn) bool {

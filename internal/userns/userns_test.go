@@ -232,7 +232,7 @@ func TestNewAmongManyThreads(t *testing.T) {
 func nothingLeft(t testing.TB, before string) {
 	t.Helper()
 	after := census(t)
-	for end := time.Now().Add(10 * time.Second); after != before && time.Now().Before(end); after = census(t) {
+	for end := time.Now().Add(time.Minute); after != before && time.Now().Before(end); after = census(t) {
 		time.Sleep(time.Millisecond) // between two looks
 	}
 	if after != before {

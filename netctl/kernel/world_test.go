@@ -27,7 +27,7 @@ const (
 	outsideAddr = "198.51.100.2"
 	uplinkAddr  = "198.51.100.1"
 	metaAddr    = "169.254.169.254"
-	patience    = 20 * time.Second
+	patience    = 2 * time.Minute
 	refusal     = 250 * time.Millisecond // how long a dial that must fail is given
 )
 

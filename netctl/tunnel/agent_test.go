@@ -50,7 +50,7 @@ func agentMain() int {
 }
 
 func (q ask) answer(p *tunnel.Process) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	switch q.Do {
 	case "set":

@@ -126,7 +126,7 @@ func stream(t testing.TB, from, to *pod, size int64) {
 		return err
 	}))
 	defer func() { _ = c.Close() }()
-	must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	must(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	sent, got := sha256.New(), sha256.New()
 	done := make(chan error, 1)
 	go func() {

@@ -332,7 +332,7 @@ func (p *pod) echo(t testing.TB, to *pod, text string, within time.Duration) (st
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for !ok() {
 		select {

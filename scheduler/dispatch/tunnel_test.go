@@ -64,7 +64,7 @@ func newWire(t *testing.T) *wire {
 	check(t, err)
 	w.client = agentrpc.NewLinkClient(conn)
 	var cancel context.CancelFunc
-	w.ctx, cancel = context.WithTimeout(context.Background(), 20*time.Second)
+	w.ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
 	w.session = &session{server: w.server, host: testHost, done: make(chan struct{}), down: make(chan *agentrpc.Down, downQueue)}
 	w.session.welcomed.Store(true)
 	w.server.sessions[testHost] = w.session

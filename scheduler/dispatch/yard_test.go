@@ -32,7 +32,7 @@ import (
 	"gantry/test/simhosts/simhost"
 )
 
-const patience = 20 * time.Second // for what must happen at all
+const patience = 2 * time.Minute // for what must happen at all
 
 // yard is a leading scheduler with hosts that are played over real connections; what is proposed is applied at once.
 type yard struct {
@@ -146,9 +146,9 @@ func newYard(t testing.TB) *yard {
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreTopFunction("testing.(*B).run1")) })
 	y := &yard{TB: t, said: &safeBuffer{}}
 	var cancel context.CancelFunc
-	limit := 6 * patience
+	limit := 3 * patience
 	if _, bench := t.(*testing.B); bench {
-		limit = 20 * patience
+		limit = 10 * patience
 	}
 	y.ctx, cancel = context.WithTimeout(context.Background(), limit)
 	var err error

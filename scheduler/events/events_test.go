@@ -86,7 +86,7 @@ func (l *log) Changes(after fleet.EventPlace, most int, fn func(fleet.EventPlace
 
 func next(t *testing.T, r fleet.EventReader) []fleet.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := r.Next(ctx)
 	if err != nil {

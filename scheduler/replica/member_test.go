@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for something that should happen soon.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -389,7 +389,7 @@ func TestAHungDiskEndsTheProcess(t *testing.T) {
 	if _, err := m.Propose(within(t), account(2)); !errors.Is(err, ErrUnknown) {
 		t.Errorf("got %v", err)
 	}
-	if took := time.Since(begun); took > 10*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("the caller waited %s", took)
 	}
 	select {

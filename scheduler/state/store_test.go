@@ -304,7 +304,7 @@ func TestASecondUserOfTheFileIsRefused(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	w := newWorld(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	got := make(chan error)
 	go func() { got <- w.s.Wait(ctx, 0) }()

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // shop is a control plane whose leader brings jobs and workers together, with one endpoint and a host that a test plays.
 type shop struct {

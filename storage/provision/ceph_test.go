@@ -130,7 +130,7 @@ func tryQuota(t *testing.T, r Root, path string) {
 // wantUsed waits until the metadata server has counted what was written.
 func wantUsed(t *testing.T, r Root, least int64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		used, err := Used(ctx, r, name)

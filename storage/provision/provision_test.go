@@ -66,7 +66,7 @@ func volume(gb int64) Volume { return Volume{Dir: name, SizeGB: gb, IDBase: base
 // as runs a shell command as a user of a user namespace that begins at an id.
 func as(t *testing.T, first, uid int, dir, script string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-euc", "cd /proc/self/fd/3; "+script) // the test's folders keep others out
 	top, err := os.Open(dir)

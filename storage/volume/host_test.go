@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func must(t testing.TB, err error) {
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain for", what)
 		}
@@ -72,7 +73,7 @@ func cleanHost(t testing.TB, run string) {
 	c := newCaller(t)
 	h, err := New(Config{RunDir: run, Caller: c})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := h.Clean(ctx); err != nil {
 		t.Error(err)
@@ -332,28 +333,28 @@ func TestDeadServer(t *testing.T) {
 	far := Backend{ID: "far", Kind: fleet.BackendLocal, Path: at}
 	near := localBackend(t, "near", t.TempDir())
 	h := newHost(t, t.TempDir(), func(c *Config) {
-		c.CallTimeout, c.ProbeEvery, c.ProbeTimeout = time.Second, 300*time.Millisecond, time.Second
+		c.CallTimeout, c.ProbeEvery, c.ProbeTimeout = 10*time.Second, 300*time.Millisecond, 10*time.Second
 	})
 	attached(t, h, "p1", volumeOf(far, dirA))
 	attached(t, h, "p2", volumeOf(far, dirB))
 
 	must(t, server.Signal(unix.SIGSTOP))
 	var calls sync.WaitGroup
+	var ended atomic.Int64
 	for i := range 3 * helper.MostInGroup {
 		calls.Go(func() {
-			begin := time.Now()
 			_, err := h.Attach(t.Context(), fleet.PodID(fmt.Sprint("q", i)), volumeOf(far, dirA))
-			if said, ok := errors.AsType[*Error](err); !ok || said.Sentence != sentenceDead || time.Since(begin) > 4*time.Second {
-				t.Errorf("after %v: %v", time.Since(begin), err)
+			ended.Add(1)
+			if said, ok := errors.AsType[*Error](err); !ok || said.Sentence != sentenceDead {
+				t.Error(err)
 			}
 		})
 	}
 	for i := range 3 {
-		begin := time.Now()
 		attached(t, h, fleet.PodID(fmt.Sprint("n", i)), volumeOf(near, dirA))
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("another backend takes %v", took)
-		}
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("volumes of another backend waited until %d calls of the dead one had ended", n)
 	}
 	calls.Wait()
 	waitFor(t, "the backend to count as dead", func() bool {
@@ -362,14 +363,10 @@ func TestDeadServer(t *testing.T) {
 	})
 	<-h.Changed()
 	begin := time.Now()
-	if _, err := h.Attach(t.Context(), "late", volumeOf(far, dirA)); err == nil || time.Since(begin) > 200*time.Millisecond {
-		t.Errorf("refused after %v: %v", time.Since(begin), err)
+	if _, err := h.Attach(t.Context(), "late", volumeOf(far, dirA)); err == nil || time.Since(begin) > h.cfg.CallTimeout/2 {
+		t.Errorf("refused after %v: %v", time.Since(begin), err) // it was not asked
 	}
-	begin = time.Now()
 	must(t, h.Detach(t.Context(), "p2"))
-	if took := time.Since(begin); took > 2*time.Second { // a process has to start
-		t.Errorf("detached after %v", took)
-	}
 
 	must(t, server.Signal(unix.SIGCONT))
 	waitFor(t, "the backend to be back", func() bool { return h.Health()[0].Down.IsZero() })

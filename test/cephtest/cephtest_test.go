@@ -41,7 +41,7 @@ func answers(t *testing.T, dir string) bool {
 
 func wantAnswer(t *testing.T, c *Cluster, dir, when string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !answers(t, dir); {
+	for deadline := time.Now().Add(time.Minute); !answers(t, dir); {
 		if time.Now().After(deadline) {
 			t.Fatal(c.explained(fmt.Errorf("the mount does not answer %s", when)))
 		}

@@ -19,7 +19,7 @@ func TestForkBomb(t *testing.T) {
 	s := h.spec(digest, "sh", "-c", "echo begin; f() { f | f & f; }; while true; do f; done")
 	must(t, h.start(s))
 	h.wait(s, "begin")
-	must(t, ctrdtest.Eventually(20*time.Second, func() error {
+	must(t, ctrdtest.Eventually(time.Minute, func() error {
 		if text := h.written(s); !strings.Contains(text, "fork") {
 			return fmt.Errorf("no fork failed: %q", text[:min(len(text), 500)])
 		}
@@ -61,7 +61,7 @@ func TestLogFlood(t *testing.T) {
 	digest := h.mustLoad("example/flood:1", image(t, nil))
 	s := h.spec(digest, "/evil/attacker", "flood")
 	must(t, h.start(s))
-	must(t, ctrdtest.Eventually(20*time.Second, func() error {
+	must(t, ctrdtest.Eventually(time.Minute, func() error {
 		if n := size(t, s.LogDir); n < 1<<20 {
 			return fmt.Errorf("%d bytes of log", n)
 		}

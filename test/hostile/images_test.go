@@ -214,7 +214,7 @@ func TestListsOfUsersThatAreNone(t *testing.T) {
 				if !errors.As(err, &e) || e.Class != pod.Fatal || !strings.Contains(e.Sentence, "/"+name) {
 					t.Errorf("%s is %s: %v", name, what, err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%s is %s: it is still being started", name, what)
 			}
 			h.remove(s)
@@ -276,14 +276,14 @@ func TestAStartThatHangsEndsWithItsGoal(t *testing.T) {
 	defer unwanted(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- h.r.Task(ctx, s.Pod) }()
-	must(t, ctrdtest.Eventually(20*time.Second, func() error { return h.waitsIn(s, "wait_for_partner") })) // of a pipe
+	must(t, ctrdtest.Eventually(time.Minute, func() error { return h.waitsIn(s, "wait_for_partner") })) // of a pipe
 	unwanted(pod.ErrUnwanted)
 	select {
 	case err := <-ended:
 		if err == nil {
 			t.Error("the start that was broken off says that it went well")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the start goes on")
 	}
 	h.remove(s)

@@ -118,7 +118,7 @@ func TestJoinFailsAtOnceWhenNobodyIsThere(t *testing.T) {
 	_, err := session.JoinCluster(w.ctx, session.JoinConfig{
 		Dir: t.TempDir(), Schedulers: []string{closedPort(t), closedPort(t)}, Name: "host", Token: w.token(), Dial: session.DialTCP,
 	})
-	if err == nil || time.Since(began) > 15*time.Second {
+	if err == nil || time.Since(began) > time.Minute {
 		t.Errorf("joined with nobody, or waited for nothing: %v", err)
 	}
 	a := w.newScheduler(loopback, dispatch.Config{})

@@ -28,7 +28,7 @@ import (
 	"gantry/scheduler/state"
 )
 
-const patience = 30 * time.Second // for what must happen at all
+const patience = 2 * time.Minute // for what must happen at all
 
 // world is a control plane of one or more schedulers that share one state, and the agents of its hosts.
 type world struct {

@@ -76,7 +76,7 @@ func must(t testing.TB, err error) {
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain for", what)
 		}
@@ -247,7 +247,7 @@ func (s *server) stop() {
 		if err != nil && s.cmd.ProcessState.ExitCode() >= 0 {
 			s.t.Errorf("gantry-s3: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Error("gantry-s3 does not end")
 		_ = s.cmd.Process.Kill()
 		s.t.Log(<-s.ended)

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // town is an installation with one endpoint.
 type town struct {

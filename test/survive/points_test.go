@@ -65,9 +65,11 @@ func (l *life) marker() string { return fmt.Sprintf("sleep %d%05d", 1000+os.Getp
 
 func (l *life) create() error {
 	script := fmt.Sprintf(`echo begin; trap "echo end; exit %d" TERM; %s & wait`, exitCode, l.marker())
-	a, err := l.user.CreatePod(l.Context(), l.body(fmt.Sprintf("life-%d", l.number), script))
-	l.pod = a.Value.ID
-	return err
+	return devtest.Until(patience, func() error { // an agent that was just started may not have its session yet
+		a, err := l.user.CreatePod(l.Context(), l.body(fmt.Sprintf("life-%d", l.number), script))
+		l.pod = a.Value.ID
+		return err
+	})
 }
 
 // reached waits until an act is done in full: by what the scheduler says, what runs, and what was written.

@@ -123,7 +123,7 @@ func newWorld(t testing.TB) *world {
 
 // census fails the test while anything of the world is on the machine. The containerd and all agents have ended.
 func (w *world) census() {
-	if err := devtest.Until(10*time.Second, func() error {
+	if err := devtest.Until(time.Minute, func() error {
 		left, err := devtest.CensusOf(w.marks...)
 		if err == nil && len(left) > 0 {
 			err = errors.New("left behind: " + strings.Join(left, "; "))

@@ -17,7 +17,7 @@ import (
 	"gantry/internal/pki"
 )
 
-const testLimit = 20 * time.Second
+const testLimit = 2 * time.Minute
 
 // scheduler is one that lets every host join, and says in a session what a test has it say.
 type scheduler struct {
