@@ -137,6 +137,7 @@ func (w *Workers) look(ctx context.Context, d *desk) (next time.Time, err error)
 	if s.gone {
 		return next, w.close(ctx, d, &s)
 	}
+	w.renew(d, s.version)
 	if s.balances {
 		err = errors.Join(w.bury(ctx, d, &s), w.judge(ctx, d, &s))
 	} else {
@@ -238,9 +239,6 @@ func endOf(p *fleet.Pod) string {
 func (w *Workers) countCrash(d *desk, s *scene, p *fleet.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if d.version != s.version {
-		d.version, d.crashes = s.version, 0
-	}
 	if k := d.workers[p.ID]; p.Release != s.version || k != nil && k.done {
 		return
 	}
@@ -254,6 +252,16 @@ func (w *Workers) countCrash(d *desk, s *scene, p *fleet.Pod) {
 
 // worked ends the count of crashes.
 func (d *desk) worked() { d.crashes, d.first, d.crash = 0, time.Time{}, "" }
+
+// renew begins the count of crashes anew for another release.
+func (w *Workers) renew(d *desk, version uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d.version != version {
+		d.version = version
+		d.worked()
+	}
+}
 
 // stopJobs tells hosts of the jobs whose results nobody wants any more.
 func (w *Workers) stopJobs(d *desk, s *scene) error {
@@ -370,9 +378,6 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 		in.Policy.Requests = int(spec.Scaler.Value)
 	} else {
 		in.Policy.Delay = time.Duration(spec.Scaler.Value * float64(time.Second))
-	}
-	if d.version != s.version {
-		in.Crashes = 0
 	}
 	if s.balances {
 		w.balanced(d, s, &in)

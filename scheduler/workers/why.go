@@ -99,8 +99,11 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 	case d == nil:
 		return ""
 	case d.crashes > 0 && ready == 0:
-		next := max(0, d.crashed.Add(scale.Pause(d.crashes)).Sub(w.Now())).Round(time.Second)
-		return fmt.Sprintf("workers crash, %d in a row; the next one starts in %s: %s", d.crashes, next, d.crash)
+		next := d.crashed.Add(scale.Pause(d.crashes)).Sub(w.Now())
+		if next <= 0 && d.refused != "" {
+			return fmt.Sprintf("%s; workers crash, %d in a row: %s", d.refused, d.crashes, d.crash)
+		}
+		return fmt.Sprintf("workers crash, %d in a row; the next one starts in %s: %s", d.crashes, max(0, next).Round(time.Second), d.crash)
 	case starting != "" && ready == 0:
 		return starting
 	case d.refused != "":

@@ -148,6 +148,36 @@ func TestStatusesOfACrashLoop(t *testing.T) {
 	}
 }
 
+// TestACrashWithoutRoomForTheNextWorkerSaysSo: it does not start in 0 s.
+func TestACrashWithoutRoomForTheNextWorkerSaysSo(t *testing.T) {
+	s := newShop(t, func(*fleet.EndpointSpec) {})
+	v := s.submit(`1`)
+	p := s.worker(1)
+	s.Do(state.SetHostEligibility{Host: p.Host, Eligibility: fleet.EligibilityCordoned, At: s.Now()})
+	s.must(s.Report(p.ID, fleet.EventExited, func(r *state.PodReport) { r.ExitCode, r.LogTail = new(1), "no CUDA here\n" }))
+	s.eventually("it is refused", func() bool {
+		s.Advance(time.Second)
+		s.workers.Kick(s.endpoint)
+		why := s.job(v).Reason
+		return strings.HasPrefix(why, "no capacity: ") && strings.HasSuffix(why, "; workers crash, 1 in a row: exit code 1: no CUDA here")
+	})
+}
+
+// TestANewReleaseIsNotBlamedForCrashesOfTheOneBefore: neither does it say so, nor do its jobs fail with their count.
+func TestANewReleaseIsNotBlamedForCrashesOfTheOneBefore(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.FailAfter, e.Workers.Max = 60, 1 })
+	v := s.submit(`1`)
+	p := s.worker(1)
+	s.must(s.Report(p.ID, fleet.EventExited))
+	s.eventually("the crash is known", func() bool { return strings.HasPrefix(s.job(v).Reason, "workers crash, 1 in a row; ") })
+	s.must2(s.UpdateEndpoint(t.Context(), s.who, s.endpoint, func(e *fleet.EndpointSpec) { e.Image = "worker:2" }))
+	p = s.worker(1)
+	s.waits(v, "no worker yet: 1 starting", "no worker yet: 1 starting")
+	s.Advance(61 * time.Second)
+	s.must(s.Report(p.ID, fleet.EventExited))
+	s.eventually("the next crash is the first", func() bool { return strings.HasPrefix(s.job(v).Reason, "workers crash, 1 in a row; ") })
+}
+
 // TestNoMoreWorkersThanTheAccountMayHave, whatever its endpoint may; it says so, and goes on once the limit is raised.
 func TestNoMoreWorkersThanTheAccountMayHave(t *testing.T) {
 	s := newShop(t, func(e *fleet.EndpointSpec) {
