@@ -7,6 +7,11 @@ import (
 	"gantry/api/v2"
 )
 
+// SetAccount changes what the account of the key says of its own money.
+func (c *Client) SetAccount(ctx context.Context, body v2.UpdateAccountSettingsRequest) (Answer[v2.Account], error) {
+	return call[v2.Account](ctx, c, http.MethodPatch, "/v2/account", nil, body)
+}
+
 // OwnAccount reads the account of the key.
 func (c *Client) OwnAccount(ctx context.Context) (Answer[v2.Account], error) {
 	return call[v2.Account](ctx, c, http.MethodGet, "/v2/account", nil, nil)

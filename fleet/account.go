@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -20,6 +21,37 @@ type Account struct {
 	Limits Limits `cbor:"7,keyasint,omitempty"`
 	// Suspended accounts' keys are refused; nil: it is not.
 	Suspended *Suspension `cbor:"8,keyasint,omitempty"`
+	// SpendLimit is the most per hour that the account lets itself spend; nil: what LimitSpend is.
+	SpendLimit *Money `cbor:"9,keyasint,omitempty"`
+	// LowBalance is the balance below which its owner is told; 0: never; nil: what the account spends in LowFor.
+	LowBalance *Money `cbor:"10,keyasint,omitempty"`
+}
+
+// LowFor is for how long a low balance lasts at the present rate, where the account did not say which balance is low.
+const LowFor = 24 * time.Hour
+
+// MaySpend refuses what costs more per hour, on top of what the account spends, than it lets itself spend.
+func (a *Account) MaySpend(spends, more Money) error {
+	if a == nil || a.SpendLimit == nil || more <= 0 || spends <= *a.SpendLimit-more {
+		return nil
+	}
+	return &Error{Code: CodeSpendLimit, Msg: fmt.Sprintf(
+		"The account may not spend more than its own spend limit of $%.3f per hour: it spends $%.3f, and $%.3f more was asked for.",
+		a.SpendLimit.USD(), spends.USD(), more.USD(),
+	)}
+}
+
+// Low reports whether a balance is one that the account's owner is to be told of, and why; rate is what it spends per hour.
+func (a *Account) Low(balance, rate Money) (why string, low bool) {
+	switch {
+	case !a.Prepaid:
+		return "", false
+	case a.LowBalance == nil:
+		return "the balance lasts for less than a day at the present rate", balance < Money(LowFor/time.Hour)*rate
+	case *a.LowBalance == 0:
+		return "", false
+	}
+	return fmt.Sprintf("the balance is below $%.2f", a.LowBalance.USD()), balance < *a.LowBalance
 }
 
 // Suspension is an operator's word that an account may use nothing for now. What runs goes on.

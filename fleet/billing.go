@@ -74,7 +74,8 @@ type AccountView struct {
 	Balance    Money // what is left of its credit now; negative when it was not prepaid or storage went on
 	HourlyRate Money // what it spends per hour now, storage included
 	Used       Counts
-	Defaults   Limits // of accounts that have none of their own
+	Defaults   Limits    // of accounts that have none of their own
+	LowSince   time.Time // since when its owner is told that the balance is low; zero: it is not
 }
 
 // AccountUpdate changes an account; nil leaves a field as it is.
@@ -84,7 +85,11 @@ type AccountUpdate struct {
 	Quotas  *Quotas // the zero value: the daemon's again
 	Egress  *Egress
 	Limits  map[string]*int64 // by name; nil: that of all accounts again
+	AccountSettings
 }
+
+// AccountSettings are what an account says of its own money; nil leaves one as it is, below 0 takes it back. See Account.
+type AccountSettings struct{ SpendLimit, LowBalance *Money }
 
 // KeyRequest asks for a key.
 type KeyRequest struct {

@@ -32,7 +32,8 @@ const (
 	CodeTooMany      Code = "too_many"       // a list is too long for one answer: 400
 	CodeQuota        Code = "quota_exceeded" // the account has as much as it may: 403
 
-	CodeSuspended Code = "account_suspended" // an operator suspended the account: 403
+	CodeSuspended  Code = "account_suspended" // an operator suspended the account: 403
+	CodeSpendLimit Code = "spend_limit"       // the account lets itself spend no more per hour: 402
 )
 
 // Error is an error that a user may see. Msg is for the user and holds no secret and no submitted

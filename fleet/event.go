@@ -29,6 +29,8 @@ const (
 	EventSSHKeys  EventKind = "ssh-keys" // account id
 	EventBalance  EventKind = "balance"  // account id
 	EventAccount  EventKind = "account"  // account id
+
+	EventLowBalance EventKind = "low-balance" // account id; created when the balance becomes low, deleted when it no longer is
 )
 
 // The kinds of operators' events, beside EventAccount.
@@ -45,7 +47,7 @@ func EventKinds() map[EventKind]Group {
 		EventPod: GroupPods, EventWorker: GroupServerless, EventEndpoint: GroupServerless, EventCluster: GroupPods,
 		EventVolume: GroupVolumes, EventNetwork: GroupPods, EventTemplate: GroupTemplates, EventRegistry: GroupRegistries,
 		EventSecret: GroupAccount, EventS3Key: GroupS3, EventKey: GroupAccount, EventSSHKeys: GroupAccount,
-		EventBalance: GroupBilling, EventAccount: GroupAccount,
+		EventBalance: GroupBilling, EventLowBalance: GroupBilling, EventAccount: GroupAccount,
 	}
 }
 
@@ -66,7 +68,7 @@ const (
 	EventReset   EventType = "reset"
 )
 
-// BalanceLow and the others are statuses of EventBalance. Low is what lasts for less than a day at the present rate.
+// BalanceLow and the others are statuses of EventBalance; see Account.Low.
 const (
 	BalanceOK  = "ok"
 	BalanceLow = "low"

@@ -86,6 +86,7 @@ func (s *Service) AccountByID(ctx context.Context, id fleet.AccountID) (fleet.Ac
 func accountView(v *state.View, a fleet.Account, now time.Time) fleet.AccountView {
 	return fleet.AccountView{
 		Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID), Used: v.Used(a.ID), Defaults: v.Limits(),
+		LowSince: v.LowSince(a.ID),
 	}
 }
 
@@ -115,12 +116,18 @@ func (s *Service) UpdateAccount(
 	}
 	_, err := propose[fleet.Account](ctx, s, state.UpdateAccount{
 		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress, Limits: change.Limits,
+		SpendLimit: change.SpendLimit, LowBalance: change.LowBalance,
 	})
 	if err != nil {
 		return fleet.AccountView{}, err
 	}
 	s.Log.Info("account changed", "account", id)
 	return s.AccountByID(ctx, id)
+}
+
+// SetAccount changes what the caller's account says of its own money. Errors: invalid.
+func (s *Service) SetAccount(ctx context.Context, who fleet.Principal, change fleet.AccountSettings) (fleet.AccountView, error) {
+	return s.UpdateAccount(ctx, who.Account, fleet.AccountUpdate{AccountSettings: change})
 }
 
 // checkQuotas refuses quotas of which the shorter window allows more than the longer one.

@@ -2,6 +2,7 @@ package graphql
 
 import (
 	"context"
+	"math"
 	"strings"
 
 	"gantry/api/v2"
@@ -25,8 +26,16 @@ func (root) Myself(ctx context.Context) (*user, error) {
 	}
 	return &user{
 		s: s, ID: a.ID, Email: a.Name, AuthID: a.ID, ClientBalance: a.Balance, CurrentSpendPerHr: a.HourlyRate,
-		SpendLimit: new(float64(a.Limits.SpendPerHour.Limit)),
+		SpendLimit: new(min(float64(a.Limits.SpendPerHour.Limit), ownLimit(a.SpendLimit))), NotifyLowBalance: a.Prepaid && (a.LowBalance == nil || *a.LowBalance > 0),
 	}, nil
+}
+
+// ownLimit returns an account's own limit; that of others is far below where it has none.
+func ownLimit(usd *float64) float64 {
+	if usd == nil {
+		return math.Inf(1)
+	}
+	return *usd
 }
 
 func (u *user) PubKey() (*string, error) {

@@ -37,6 +37,7 @@ func topics() []topic {
 		{name: "volumes", setup: withVolume, rows: volumeRows()},
 		{name: "catalog", rows: catalogRows()},
 		{name: "documents", rows: documentRows()},
+		{name: "own-limits", setup: ownLimits, rows: ownLimitRows()},
 		{name: "permissions", setup: restricted, rows: permissionRows()},
 	}
 }
@@ -45,6 +46,22 @@ func withVolume(t *testing.T, p *plane.Plane) {
 	t.Helper()
 	p.Provision(p.PutVolume(plane.User, 1, "dev-1"))
 	p.PutVolume(plane.Other, 2, "dev-1")
+}
+
+// ownLimits has the account let itself spend a dollar an hour.
+func ownLimits(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	change := fleet.AccountUpdate{Prepaid: new(true), AccountSettings: fleet.AccountSettings{SpendLimit: new(fleet.Dollar)}}
+	if _, err := p.UpdateAccount(t.Context(), plane.Research, change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ownLimitRows() []row {
+	return []row{
+		{name: "the lower limit", query: `{ myself { spendLimit notifyLowBalance } }`},
+		{name: "a pod beyond it", query: `mutation { podFindAndDeployOnDemand(input: { imageName: "busybox", gpuTypeId: "NVIDIA H100 80GB HBM3", gpuCount: 1 }) { id } }`},
+	}
 }
 
 func accountRows() []row {

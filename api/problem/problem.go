@@ -43,6 +43,7 @@ func classOf(code fleet.Code) class {
 		fleet.CodeMalformed:    {status: http.StatusBadRequest},
 		fleet.CodeUnauthorized: {status: http.StatusUnauthorized},
 		fleet.CodeNoCredit:     {status: http.StatusPaymentRequired},
+		fleet.CodeSpendLimit:   {status: http.StatusPaymentRequired},
 		fleet.CodeForbidden:    {status: http.StatusForbidden, detail: TextForbidden},
 		fleet.CodeTooMany:      {status: http.StatusBadRequest},
 		fleet.CodeQuota:        {status: http.StatusForbidden},

@@ -15,6 +15,8 @@ import (
 type AccountService interface {
 	// Account returns the caller's account with its money.
 	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
+	// SetAccount changes what the caller's account says of its own money.
+	SetAccount(ctx context.Context, who fleet.Principal, change fleet.AccountSettings) (fleet.AccountView, error)
 	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
 	SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error
 	Billing(ctx context.Context, who fleet.Principal, q fleet.BillingQuery) (fleet.BillingView, error)
@@ -30,7 +32,39 @@ func (a *API) registerAccount() {
 			"At a balance of 0 or less, pods of a prepaid account that have a network volume or a persistent mount are stopped, others terminated.",
 		scope: auth.Read(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, out: exampleAccount(),
 	}, getAccount)
+	on(a, route{
+		method: http.MethodPatch, path: "/v2/account", id: "updateAccountSettings", tag: "Account", summary: "Change the account",
+		text:  "What there is already stays and is charged.",
+		scope: auth.Write(fleet.GroupAccount), limit: limit.PerAccount, status: http.StatusOK, in: exampleAccountSettings(), out: exampleAccount(),
+	}, updateAccountSettings)
 	a.registerSSHKeys()
+}
+
+func exampleAccountSettings() v2.UpdateAccountSettingsRequest {
+	return v2.UpdateAccountSettingsRequest{SpendLimit: v2.Value(20.0), LowBalance: v2.Value(50.0)}
+}
+
+func updateAccountSettings(ctx context.Context, svc AccountService, c *call, in *v2.UpdateAccountSettingsRequest) (*v2.Account, error) {
+	return show(accountRecord)(svc.SetAccount(ctx, c.who, fleet.AccountSettings{SpendLimit: ownMoney(in.SpendLimit), LowBalance: ownMoney(in.LowBalance)}))
+}
+
+// ownMoney is what an account says of its own money: nil where it says nothing, below 0 for null.
+func ownMoney(m v2.Maybe[float64]) *fleet.Money {
+	switch {
+	case !m.Set:
+		return nil
+	case m.Value == nil:
+		return new(fleet.Money(-1))
+	}
+	return new(fleet.MoneyUSD(*m.Value))
+}
+
+// usdOrNull shows money that may be missing.
+func usdOrNull(m *fleet.Money) *float64 {
+	if m == nil {
+		return nil
+	}
+	return new(m.USD())
 }
 
 func getAccount(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.Account, error) {
@@ -41,6 +75,7 @@ func accountRecord(v fleet.AccountView) v2.Account {
 	return v2.Account{
 		ID: string(v.Account.ID), Name: v.Account.Name, Balance: v.Balance.USD(), HourlyRate: v.HourlyRate.USD(),
 		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: v2.At(v.Account.CreatedAt),
+		SpendLimit: usdOrNull(v.Account.SpendLimit), LowBalance: usdOrNull(v.Account.LowBalance), LowBalanceSince: v2.AtOrNull(v.LowSince),
 		Limits: accountLimits(&v),
 	}
 }

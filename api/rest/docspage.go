@@ -380,6 +380,7 @@ func describeCodes() []docsCode {
 		{fleet.CodeNoCapacity, "No room now; excluded counts the hosts that each rule refused."},
 		{fleet.CodeUnauthorized, "No key, or a malformed, unknown, expired, disabled or deleted one."},
 		{fleet.CodeNoCredit, "The balance of a prepaid account is below one hour of the cost."},
+		{fleet.CodeSpendLimit, "It is beyond the account's spend limit."},
 		{fleet.CodeForbidden, "The key lacks the permission."},
 		{fleet.CodeNotFound, "Not there, or another account's: the same answer."},
 		{fleet.CodeMethod, "Another method; Allow lists those there are."},

@@ -237,7 +237,7 @@ func eventOperation(kind fleet.EventKind, operator bool) string {
 	return map[fleet.EventKind]string{
 		fleet.EventPod: "getPod", fleet.EventEndpoint: "getEndpoint", fleet.EventVolume: "getNetworkVolume", fleet.EventTemplate: "getTemplate",
 		fleet.EventRegistry: "getRegistry", fleet.EventKey: "getKey", fleet.EventSSHKeys: "getSshKeys", fleet.EventAccount: "getAccount",
-		fleet.EventBalance: "getAccount", fleet.EventHost: "getHost", fleet.EventBackend: "getBackend", fleet.EventCluster: "getInstantCluster",
+		fleet.EventBalance: "getAccount", fleet.EventLowBalance: "getAccount", fleet.EventHost: "getHost", fleet.EventBackend: "getBackend", fleet.EventCluster: "getInstantCluster",
 	}[kind]
 }
 

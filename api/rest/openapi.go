@@ -128,7 +128,7 @@ func problemText(status int) string {
 	case http.StatusUnauthorized:
 		return "The bearer token is missing, malformed, expired or unknown."
 	case http.StatusPaymentRequired:
-		return "The balance is below one hour of the cost."
+		return "The balance is below one hour of the cost, or it is beyond the spend limit."
 	case http.StatusForbidden:
 		return "The key lacks the permission that the operation's scope names."
 	case http.StatusNotFound:

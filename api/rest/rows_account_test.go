@@ -14,6 +14,7 @@ import (
 func init() {
 	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
 	addRows(accountLimitRows, "200 limits", "403 quota exceeded")
+	addRows(ownLimitRows, "200 own limits", "402 own spend limit")
 	addRows(partRows, "200 list in parts", "400 cursor")
 	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key",
 		"key of a key that expires")
@@ -210,6 +211,37 @@ func accountLimitRows() []row {
 		refused("volumes", "/v2/network-volumes", volume, most("networkVolumes", 0)),
 		refused("volume-gb", "/v2/network-volumes", volume, most("networkVolumeGB", 99)),
 		again,
+	}
+}
+
+// ownLimitRows are what accounts say of their own money, and what is refused for it.
+func ownLimitRows() []row {
+	set := func(name, rule, key, body string) row {
+		return row{topic: "own-limits", name: name, rule: rule, method: "PATCH", path: "/v2/account", key: key, body: body}
+	}
+	least := func(t *testing.T, p *plane.Plane) {
+		housed(t, p)
+		if _, err := p.SetAccount(t.Context(), p.Who(plane.User), fleet.AccountSettings{SpendLimit: new(fleet.Money(1))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(name, path, body string) row {
+		return row{topic: "own-limits", name: name, rule: "402 own spend limit", method: "POST", path: path, key: plane.User, body: body, setup: least}
+	}
+	null := set("null", "200 own limits", plane.User, `{"spendLimit":null}`)
+	null.setup = least
+	return []row{
+		set("set", "200 own limits", plane.User, `{"spendLimit":20,"lowBalance":0}`),
+		null,
+		set("nothing", "200 own limits", plane.User, `{}`),
+		set("bound", "422 bound", plane.User, `{"spendLimit":-1,"lowBalance":1000001}`),
+		set("type", "422 wrong type", plane.User, `{"spendLimit":"20"}`),
+		set("unknown", "422 unknown property", plane.User, `{"prepaid":false}`),
+		set("reader", "403 key without the permission", plane.Reader, `{"spendLimit":20}`),
+		refused("pod", "/v2/pods", gpuBody),
+		refused("dry-run", "/v2/pods?dryRun=true", gpuBody),
+		refused("volume", "/v2/network-volumes", `{"name":"datasets","size":100,"dataCenter":"dev-1"}`),
+		refused("v1-pod", "/v1/pods", `{"imageName":"busybox","gpuTypeIds":["NVIDIA H100 80GB HBM3"]}`),
 	}
 }
 

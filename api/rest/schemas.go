@@ -23,6 +23,7 @@ func newRegistry() huma.Registry {
 		reflect.TypeFor[v2.Invoke]():                     reflect.TypeFor[string](),
 		reflect.TypeFor[v2.Maybe[string]]():              reflect.TypeFor[string](),
 		reflect.TypeFor[v2.Maybe[int64]]():               reflect.TypeFor[int64](),
+		reflect.TypeFor[v2.Maybe[float64]]():             reflect.TypeFor[float64](),
 		reflect.TypeFor[v2.Maybe[v2.Time]]():             reflect.TypeFor[time.Time](),
 		reflect.TypeFor[v2.Maybe[admin.AccountQuotas]](): reflect.TypeFor[admin.AccountQuotas](),
 	} {

@@ -10,7 +10,17 @@ type Account struct {
 	Egress     string  `json:"egress" doc:"What its pods reach outside of their private networks. open: everything but hosts; none: nothing; answers to who reaches them, and names, still work." enum:"open,none"`
 	CreatedAt  Time    `json:"createdAt" doc:"When it was made."`
 
+	SpendLimit      *float64 `json:"spendLimit" doc:"The most that it lets itself spend, in USD per hour; null: limits.spendPerHour."`
+	LowBalance      *float64 `json:"lowBalance" doc:"The balance in USD below which an event says so; 0: never; null: a day's spending."`
+	LowBalanceSince *Time    `json:"lowBalanceSince" doc:"When its balance became low."`
+
 	Limits AccountLimits `json:"limits" doc:"How much it may have, and has. What would be more is refused: 403, quota_exceeded."`
+}
+
+// UpdateAccountSettingsRequest is the body with which an account changes what it says of its own money.
+type UpdateAccountSettingsRequest struct {
+	SpendLimit Maybe[float64] `json:"spendLimit,omitzero" doc:"The most that it lets itself spend, in USD per hour; null: limits.spendPerHour." minimum:"0" maximum:"1000000" example:"20"`
+	LowBalance Maybe[float64] `json:"lowBalance,omitzero" doc:"The balance in USD below which an event says so; 0: never; null: a day's spending." minimum:"0" maximum:"1000000" example:"50"`
 }
 
 // LimitUse is a limit of an account and how much of it is used.

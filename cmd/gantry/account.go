@@ -15,6 +15,7 @@ import (
 
 type accountCmd struct {
 	Show    viewCmd           `cmd:"" default:"1" help:"Show your account: what is left of its credit, and what it spends."`
+	Set     accountSetCmd     `cmd:"" help:"Set your account's own spend limit, and which balance is low."`
 	List    listCmd           `cmd:"" operator:"" help:"List the accounts (for operators)."`
 	Create  accountCreateCmd  `cmd:"" operator:"" help:"Create an account (for operators)."`
 	Get     getCmd            `cmd:"" operator:"" help:"Show an account (for operators)."`
@@ -56,6 +57,8 @@ func accountSheet(acc admin.OperatorAccount, _ time.Time) string {
 	}
 	return sheet(append(fields, [][2]string{
 		{"Requests", quotasText(acc.Quotas)},
+		{"Spend limit", spendLimitText(acc.SpendLimit)},
+		{"Low balance", lowBalanceText(&acc.Account)},
 		{"Egress", egressText(acc.Egress)},
 		{"Suspended", suspendedText(acc.Suspended)},
 		{"Created", when(&acc.CreatedAt)},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 	"gantry/test/plane"
 )
@@ -300,6 +301,16 @@ func TestAccountThroughTheRealFace(t *testing.T) {
 		t.Errorf("%v", pod.Env)
 	}
 	s.good("ssh-key set --none")
+
+	if out := s.good("account set --spend-limit 0 --low-balance 50"); !strings.Contains(out, "Spend limit:  $0.000 per hour") {
+		t.Errorf("set:\n%s", out)
+	}
+	if got := s.bad(exitRefused, "pod create web busybox --cpu cpu3g"); !strings.Contains(got, "its own spend limit of $0.000 per hour") {
+		t.Errorf("refused:\n%s", got)
+	}
+	if own := record[v2.Account](s, "account set --spend-limit none --low-balance default"); own.SpendLimit != nil || own.LowBalance != nil {
+		t.Errorf("%+v", own)
+	}
 
 	made := record[struct{ Key idOnly }](s, "key create ci --preset restricted --permission pods=read --invoke all")
 	if out := s.good("key get " + made.Key.ID); !strings.Contains(out, "Access to pods:            read") || !strings.Contains(out, "Invoke:                    all endpoints") {

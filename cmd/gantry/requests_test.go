@@ -153,6 +153,8 @@ func TestRequests(t *testing.T) {
 		}},
 
 		{args: "account", want: []string{"GET /v2/account"}},
+		{args: "account set --spend-limit 20 --low-balance default", want: []string{`PATCH /v2/account {"spendLimit":20,"lowBalance":null}`}},
+		{args: "account set --spend-limit none", want: []string{`PATCH /v2/account {"spendLimit":null}`}},
 		{args: "account update " + account + " --name n --prepaid", want: []string{"PATCH /admin/v1/accounts/" + account + ` {"name":"n","prepaid":true}`}},
 		{args: "account update " + account + " --rate-minute 5", want: []string{
 			"GET /admin/v1/accounts/" + account, "PATCH /admin/v1/accounts/" + account + ` {"quotas":{"minute":5,"hour":200,"day":3000}}`,
@@ -277,7 +279,8 @@ func world() map[string][]string {
 		"GET /v2/secrets":                      {`200 {"secrets":[]}`}, "PUT /v2/secrets/HF_TOKEN": {`200 {"name":"HF_TOKEN"}`}, "DELETE /v2/secrets/HF_TOKEN": {"204 "},
 		"GET /v2/catalog/gpus": {`200 {"gpus":[]}`}, "GET /v2/catalog/datacenters": {`200 {"dataCenters":[]}`},
 		"GET /v2/billing": {"200 " + bill}, "GET /v2/billing/pods": {"200 " + bill}, "GET /v2/billing/network-volumes": {"200 " + bill},
-		"GET /v2/account": {"200 " + account},
+		"GET /v2/account":   {"200 " + account},
+		"PATCH /v2/account": {"200 " + account},
 		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/credits":        {`201 {"balance":12.5}`},
 		"POST /v2/account/keys":                                 {`201 {"key":` + key + `,"apiKey":"gk_new"}`},
 		"POST /admin/v1/accounts/a5f8k2m7q1w4z9/keys":           {`201 {"key":` + key + `,"apiKey":"gk_new"}`},

@@ -35,6 +35,7 @@ type Accountant struct {
 const (
 	settleBatch  = 512
 	exhaustBatch = 256
+	noteBatch    = 1024
 	usageBatch   = 4096
 	onceBatch    = 4096
 	// keepOnce is how long the key of a create stands for it; decisions.md: a day.
@@ -94,7 +95,7 @@ func (a *Accountant) now() (now time.Time, jump time.Duration) {
 
 // look does what is due at a time; purged is the hour in which old things were last forgotten.
 func (a *Accountant) look(ctx context.Context, now time.Time, purged *time.Time) error {
-	err := errors.Join(a.settle(ctx, now), a.exhaust(ctx, now))
+	err := errors.Join(a.settle(ctx, now), a.exhaust(ctx, now), a.note(ctx, now))
 	hour := now.Truncate(time.Hour)
 	if hour.Equal(*purged) {
 		return err
@@ -152,6 +153,18 @@ func (a *Accountant) exhaust(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("end pods of accounts without credit: %w", err)
 	}
 	a.Log.Info("accounts have no credit left", "accounts", len(cmd.Accounts), "podsEnded", ended)
+	return nil
+}
+
+// note tells owners of balances that became low, or no longer are; what is left is for the next look.
+func (a *Accountant) note(ctx context.Context, now time.Time) error {
+	cmd := state.NoteBalances{At: now}
+	if err := a.Store.View(func(v *state.View) error { cmd.Accounts = v.Crossed(now, noteBatch); return nil }); err != nil || len(cmd.Accounts) == 0 {
+		return err
+	}
+	if _, err := a.propose(ctx, cmd); err != nil {
+		return fmt.Errorf("note low balances: %w", err)
+	}
 	return nil
 }
 

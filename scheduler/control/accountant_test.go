@@ -177,6 +177,30 @@ func TestAccountantSettlesEachHour(t *testing.T) {
 	})
 }
 
+// The owner of a low balance is told at the next look, once, also by the next leader.
+func TestAccountantNotesLowBalances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		for range 2 {
+			stop := c.books(48*time.Hour, slog.New(slog.DiscardHandler))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			stop()
+			if got := count[state.NoteBalances](c); len(got) != 1 || len(got[0].Accounts) != 1 {
+				t.Fatalf("noted %+v", got)
+			}
+		}
+		c.must(state.AddCredit{Account: "acme", Amount: 100 * fleet.Dollar, At: time.Now()})
+		stop := c.books(48*time.Hour, slog.New(slog.DiscardHandler))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		stop()
+		if got := count[state.NoteBalances](c); len(got) != 2 {
+			t.Errorf("noted %+v", got)
+		}
+	})
+}
+
 func TestAccountantEndsWhatHasNoCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

@@ -88,7 +88,7 @@ func (d *Drainer) look(ctx context.Context) (uint64, error) {
 		}
 		d.failed[id] = time.Now()
 		switch fleet.CodeOf(err) {
-		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeNotAllowed, fleet.CodeConflictRule:
+		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeNotAllowed, fleet.CodeConflictRule:
 			return true
 		}
 		errs = append(errs, fmt.Errorf("%s pod %s: %w", what, id, err))

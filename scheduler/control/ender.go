@@ -118,7 +118,7 @@ func (e *Ender) bringBack(ctx context.Context, pods []*fleet.Pod) error {
 		}
 		e.failed[p.ID] = now
 		switch fleet.CodeOf(err) {
-		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeInvalid, fleet.CodeNotAllowed, fleet.CodeStale:
+		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeInvalid, fleet.CodeNotAllowed, fleet.CodeStale:
 		default:
 			return err
 		}

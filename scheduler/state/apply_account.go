@@ -92,9 +92,28 @@ func (c UpdateAccount) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	account.Limits = limits
+	if account.SpendLimit, err = ownMoney("$.spendLimit", account.SpendLimit, c.SpendLimit); err != nil {
+		return nil, err
+	}
+	if account.LowBalance, err = ownMoney("$.lowBalance", account.LowBalance, c.LowBalance); err != nil {
+		return nil, err
+	}
 	t.base.accounts.Put(t.Txn, account.ID, &account)
 	t.Note(KindAccount, string(account.ID))
 	return cloneAccount(&account), nil
+}
+
+// ownMoney returns an amount that an account set for itself, with a change; nil: it set none.
+func ownMoney(path string, had, change *fleet.Money) (*fleet.Money, error) {
+	switch {
+	case change == nil:
+		return had, nil
+	case *change < 0:
+		return nil, nil
+	case *change > maxCredit:
+		return nil, fleet.Invalid(path, "must be at most 1000000000")
+	}
+	return clonePtr(change), nil
 }
 
 // changedLimits returns limits with a change.

@@ -192,6 +192,11 @@ func (v *View) Balance(account fleet.AccountID, now time.Time) fleet.Money {
 // Covers reports whether an account's credit at now covers an amount, as Apply looks at it: in a time that does not grow with
 // what the account has.
 func (v *View) Covers(account fleet.AccountID, amount fleet.Money, now time.Time) bool {
+	return v.balance(account, now) >= amount
+}
+
+// balance is what Apply takes for an account's balance.
+func (v *View) balance(account fleet.AccountID, now time.Time) fleet.Money {
 	var left fleet.Money
 	if row := v.tb.balances.Rows[account]; row != nil {
 		left = *row
@@ -199,7 +204,7 @@ func (v *View) Covers(account fleet.AccountID, amount fleet.Money, now time.Time
 	if y := v.tb.tallies[account]; y != nil {
 		left -= y.running(meter.Seconds(now))
 	}
-	return left >= amount
+	return left
 }
 
 // HourlyRate returns what an account spends per hour now, storage included.

@@ -8,9 +8,6 @@ import (
 	"gantry/scheduler/state/table"
 )
 
-// lowFor is for how long a balance lasts, at the present rate, that is low.
-const lowFor = 24
-
 // told returns the event of a row that a command wrote in the place of old: nil where nobody but the program has to know. It is
 // the one place that says which rows are events. It is a function of the log alone, so that every replica has the same events.
 func (t *txn) told(at table.Slot, old, row any) any {
@@ -27,6 +24,8 @@ func (t *txn) told(at table.Slot, old, row any) any {
 	switch at.Bucket { // rows that do not say whose they are
 	case t.base.balances.Bucket:
 		return t.toldBalance(e, fleet.AccountID(at.Key), row)
+	case t.base.lowBalances.Bucket:
+		return t.toldLow(e, fleet.AccountID(at.Key))
 	case t.base.sshKeys.Bucket:
 		e.Kind, e.Account, e.Object = fleet.EventSSHKeys, fleet.AccountID(at.Key), at.Key
 		return e
@@ -124,11 +123,21 @@ func (t *txn) toldBalance(e *fleet.Event, account fleet.AccountID, row any) any 
 	sums := t.tally(account)
 	now := *left - sums.running(meter.Seconds(e.At))
 	e.Type, e.Kind, e.Account, e.Object, e.Status = fleet.EventChanged, fleet.EventBalance, account, string(account), fleet.BalanceOK
-	switch {
-	case now <= 0:
+	if why, low := owner.Low(now, sums.rate); low {
+		e.Status, e.Reason = fleet.BalanceLow, why
+	}
+	if now <= 0 {
 		e.Status, e.Reason = fleet.BalanceOut, reasonNoCredit
-	case now < lowFor*sums.rate:
-		e.Status, e.Reason = fleet.BalanceLow, "the balance lasts for less than a day at the present rate"
+	}
+	return e
+}
+
+// toldLow tells that a balance became low, or no longer is.
+func (t *txn) toldLow(e *fleet.Event, account fleet.AccountID) any {
+	e.Kind, e.Account, e.Object = fleet.EventLowBalance, account, string(account)
+	if owner := t.base.accounts.Get(t.Txn, account); owner != nil && e.Type == fleet.EventCreated {
+		e.Status = fleet.BalanceLow
+		e.Reason, _ = owner.Low(t.balanceAt(account, e.At), t.tally(account).rate)
 	}
 	return e
 }

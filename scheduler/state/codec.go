@@ -100,6 +100,7 @@ func commandTypes() []Command {
 		CreateCluster{},
 		Put[fleet.Cluster]{},
 		Delete[fleet.Cluster]{},
+		NoteBalances{},
 	}
 }
 

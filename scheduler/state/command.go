@@ -211,6 +211,9 @@ type UpdateAccount struct {
 	Egress  *fleet.Egress   `cbor:"5,keyasint,omitempty"`
 	// Limits sets limits by their names, and with nil those of all accounts again; see SetLimits.
 	Limits map[string]*int64 `cbor:"6,keyasint,omitempty"`
+	// SpendLimit and LowBalance below 0 are none of its own again.
+	SpendLimit *fleet.Money `cbor:"7,keyasint,omitempty"`
+	LowBalance *fleet.Money `cbor:"8,keyasint,omitempty"`
 }
 
 // SetLimits sets limits, by their names, of all accounts that have none of their own, and with nil those that hold where nobody

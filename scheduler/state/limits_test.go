@@ -89,6 +89,49 @@ func TestLimitsOfAnAccount(t *testing.T) {
 	}
 }
 
+// The spend limit of an account's own refuses what would be more, on each way to it, with a code of its own.
+func TestOwnSpendLimit(t *testing.T) {
+	w := newWorld(t).priced()
+	w.must(PutBackend{Backend: nfsBackend("b-std"), New: true}, CreateVolume{Volume: newVolume("v1", "b-std")})
+	w.exited()
+	own := func(limit fleet.Money) UpdateAccount { return UpdateAccount{Account: "acme", SpendLimit: &limit} }
+	pod := CreatePods{Pods: []NewPod{{Pod: podOn("a", "host-a", 1), HostEpoch: 1}}}
+	ways := map[string]func() Command{
+		"create":  func() Command { return pod },
+		"start":   func() Command { return w.act("pod-1", fleet.ActionStart) },
+		"volume":  func() Command { return CreateVolume{Volume: newVolume("v2", "b-std")} },
+		"resize":  func() Command { return UpdateVolume{Account: "acme", Volume: "v1", SizeGB: ptr(13), At: at(4)} },
+		"cluster": func() Command { return clusterOf(theCluster, "p1", "p2") },
+		"disks": func() Command {
+			p := w.pod("pod-1")
+			p.Spec.Persistent = &fleet.PersistentMount{SizeGB: 13, Path: "/data"}
+			return UpdatePod{Account: "acme", Pod: "pod-1", Rev: p.Rev, Spec: p.Spec, Need: p.Need, At: at(60)}
+		},
+	}
+	var spends fleet.Money
+	w.view(func(v *View) { spends = v.HourlyRate("acme") })
+	w.must(own(spends))
+	for name, way := range ways {
+		cmd := way()
+		w.refused(fleet.CodeSpendLimit, cmd)
+		if msg := w.message(cmd); !strings.Contains(msg, "its own spend limit of $") {
+			t.Errorf("%s: it says %q", name, msg)
+		}
+	}
+	w.must(limit(fleet.LimitSpend, 0))
+	w.refused(fleet.CodeQuota, pod) // the operators' holds all the same
+	w.must(limit(fleet.LimitSpend, fleet.MaxLimit))
+	w.must(own(spends + w.rate(pod.Pods[0].Pod.Spec) - 1))
+	w.refused(fleet.CodeSpendLimit, pod)
+	w.must(own(spends+w.rate(pod.Pods[0].Pod.Spec)), pod)
+	w.refused(fleet.CodeInvalid, own(maxCredit+1))
+	if got := w.must(own(-1)).(fleet.Account); got.SpendLimit != nil {
+		t.Error("the limit was not taken back")
+	}
+	w.must(ways["start"](), ways["resize"]())
+	w.check()
+}
+
 // What an account spends is bounded where a size grows, too.
 func TestSpendingIsBoundedWhereSizesGrow(t *testing.T) {
 	w := newWorld(t).priced()

@@ -320,6 +320,11 @@ func laterSamples() []sample {
 		sample{"-limits", UpdateAccount{Account: "acme", Limits: map[string]*int64{"pods": ptr(int64(5)), "gpus": nil}}},
 		sample{"-limits", PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0), Limits: fleet.Limits{"pods": 5, "gpus": 1}}}},
 		sample{"-egress", PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0), Egress: fleet.EgressNone}}},
+		sample{"-money", UpdateAccount{Account: "acme", SpendLimit: ptr(20 * fleet.Dollar), LowBalance: ptr(fleet.Money(-1))}},
+		sample{"-money", PutAccount{fleet.Account{
+			ID: "acme", Name: "Acme", CreatedAt: at(0), SpendLimit: ptr(20 * fleet.Dollar), LowBalance: ptr(50 * fleet.Dollar),
+		}}},
+		sample{cmd: NoteBalances{Accounts: []fleet.AccountID{"acme"}, At: at(9)}},
 		sample{"-underlay", PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", Underlay: fleet.UnderlayPrivate}}},
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},

@@ -46,6 +46,7 @@ type tables struct {
 	clock       table.Table[string, Clock]
 	meters      table.Table[string, openMeter]
 	balances    table.Table[fleet.AccountID, fleet.Money]
+	lowBalances table.Table[fleet.AccountID, time.Time] // since when they are, of those whose owners were told
 	usage       table.Cold[fleet.Amounts]
 	accounts    table.Table[fleet.AccountID, fleet.Account]
 	keys        table.Table[fleet.KeyID, fleet.Key]
@@ -142,6 +143,7 @@ func newTables(level uint64) *tables {
 		clock:       table.New[string, Clock]("clock"),
 		meters:      table.New[string, openMeter]("meters"),
 		balances:    table.New[fleet.AccountID, fleet.Money]("balances"),
+		lowBalances: table.New[fleet.AccountID, time.Time]("lowBalances"),
 		usage:       table.Cold[fleet.Amounts]{Bucket: "usage"},
 		accounts:    table.New[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        table.New[fleet.KeyID, fleet.Key]("keys"),
@@ -194,7 +196,7 @@ func newTables(level uint64) *tables {
 // Tables implements table.Set.
 func (tb *tables) Tables() []table.Any {
 	return []table.Any{
-		&tb.clock, &tb.balances, &tb.meters, &tb.usage,
+		&tb.clock, &tb.balances, &tb.lowBalances, &tb.meters, &tb.usage,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,

@@ -226,8 +226,9 @@ func limitsOf(account *fleet.Account, all *fleet.Limits) []fleet.Limits {
 	return out
 }
 
-// checkLimits refuses what is more than an account may have.
-func checkLimits(limits []fleet.Limits, used, more *fleet.Counts) error {
+// checkLimits refuses what is more than an account may have, or lets itself spend. All are the limits of accounts without their own.
+func checkLimits(account *fleet.Account, all *fleet.Limits, used, more *fleet.Counts) error {
+	limits := limitsOf(account, all)
 	for _, l := range fleet.AllLimits() {
 		if more[l] <= 0 {
 			continue
@@ -236,14 +237,13 @@ func checkLimits(limits []fleet.Limits, used, more *fleet.Counts) error {
 			return err
 		}
 	}
-	return nil
+	return account.MaySpend(fleet.Money(used[fleet.LimitSpend]), fleet.Money(more[fleet.LimitSpend]))
 }
 
 // within refuses what is more than an account may have on top of what it has.
 func (t *txn) within(account fleet.AccountID, more fleet.Counts) error {
 	used := t.tally(account).used()
-	limits := limitsOf(t.base.accounts.Get(t.Txn, account), t.base.limits.Get(t.Txn, onlyKey))
-	return checkLimits(limits, &used, &more)
+	return checkLimits(t.base.accounts.Get(t.Txn, account), t.base.limits.Get(t.Txn, onlyKey), &used, &more)
 }
 
 // rented is what a pod of an owner that runs with a specification counts for, on top of old: the pod as it is, stopped; nil: there is none.

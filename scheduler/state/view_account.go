@@ -93,5 +93,5 @@ func (v *View) WorkerRoom(account fleet.AccountID) int {
 
 func (v *View) mayHave(account fleet.AccountID, more fleet.Counts) error {
 	used := v.Used(account)
-	return checkLimits(limitsOf(v.tb.accounts.Rows[account], v.tb.limits.Rows[onlyKey]), &used, &more)
+	return checkLimits(v.tb.accounts.Rows[account], v.tb.limits.Rows[onlyKey], &used, &more)
 }

@@ -163,7 +163,7 @@ func (w *Workers) prefetch(ctx context.Context, d *desk, s *scene) error {
 	d.fetched, d.fetchedAt = s.version, s.now // read and written by who looks alone
 	err := w.Pods.PrefetchWorkers(ctx, d.id, min(more, standby))
 	switch fleet.CodeOf(err) {
-	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeNotFound: // then none comes next
+	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeNotFound: // then none comes next
 		return nil
 	}
 	return err
@@ -478,7 +478,7 @@ func (w *Workers) refused(d *desk, plan *scale.Plan, err error) bool {
 	d.noRoom, d.refused = w.Now(), refusal(err)
 	w.mu.Unlock()
 	switch fleet.CodeOf(err) {
-	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeQuota, fleet.CodeConflictRule:
+	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule:
 		plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
 		return true
 	}

@@ -8,6 +8,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
+	"gantry/serverless/scale"
 	"gantry/test/plane"
 )
 
@@ -202,4 +203,27 @@ func TestNoMoreWorkersThanTheAccountMayHave(t *testing.T) {
 	most(2)
 	s.eventually("there is another worker", func() bool { return len(s.pods()) == 2 })
 	s.eventually("nothing is throttled", func() bool { return s.workers.Counts(s.endpoint).Throttled == 0 })
+}
+
+// TestNoWorkersBeyondTheAccountsSpendLimit has an endpoint say that its account lets itself spend no more; it goes on once it does.
+func TestNoWorkersBeyondTheAccountsSpendLimit(t *testing.T) {
+	s := newShop(t, func(*fleet.EndpointSpec) {})
+	own := func(limit fleet.Money) {
+		s.must2(s.SetAccount(t.Context(), s.who, fleet.AccountSettings{SpendLimit: &limit}))
+	}
+	own(0)
+	v := s.submit(`1`)
+	s.eventually("the endpoint says why", func() bool {
+		e, err := s.Endpoint(t.Context(), s.who, s.endpoint)
+		s.must(err)
+		return strings.HasPrefix(e.Reason, "no worker could be started: The account may not spend more than its own spend limit of $0.000 per hour") &&
+			s.job(v).Reason == e.Reason
+	})
+	if n := len(s.pods()); n != 0 {
+		t.Errorf("%d workers were started", n)
+	}
+	own(100 * fleet.Dollar)
+	s.Advance(scale.RoomPause)
+	s.workers.Kick(s.endpoint)
+	s.works(s.worker(1)).given()
 }
