@@ -267,7 +267,7 @@ func (h *history) compared(cmd Command, when time.Time) func(before, after *flee
 	})
 	return func(_, after *fleet.Pod) time.Time {
 		if connect && after != nil && !after.Status.Active() {
-			return since
+			return latest(since, after.Steps[fleet.StepCreated]) // the clock may have gone back since
 		}
 		return when
 	}
