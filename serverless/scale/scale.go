@@ -213,7 +213,11 @@ func (d *decision) grow(wanted int) {
 	have := d.fresh + d.stale
 	missing := wanted - have
 	if d.begins == 0 && (d.need() > 0 || d.Load.Waiting > 0) {
-		missing = max(missing, min(d.stale, max(1, d.fresh), d.Policy.Max+1-have))
+		enough := d.need() // one more would idle out at once, and be replaced again
+		if d.Load.Waiting > 0 {
+			enough = wanted
+		}
+		missing = max(missing, min(d.stale, max(1, d.fresh), d.Policy.Max+1-have, enough-d.fresh))
 	}
 	for ; missing > 0 && d.Room > 0 && len(d.frozen) > 0; missing-- {
 		d.Room--

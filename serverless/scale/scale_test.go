@@ -61,6 +61,7 @@ func TestDecide(t *testing.T) {
 		"idled out and frozen":       {Input{Policy: flash, Workers: []Worker{worker("a", Idle, 5*time.Second)}}, Plan{Freeze: []fleet.PodID{"a"}}},
 		"thawed":                     {Input{Policy: flash, Load: waiting(1, 0), Workers: []Worker{worker("a", Frozen, 9*time.Second), worker("b", Frozen, 8*time.Second)}}, Plan{Thaw: []fleet.PodID{"b"}, Again: noon.Add(51 * time.Second)}},
 		"no more than the account may are thawed": {Input{Policy: flash, Room: -1, Load: waiting(1, 0), Workers: []Worker{worker("a", Frozen, 0)}}, Plan{Limit: Account, Again: noon.Add(RoomPause)}},
+		"enough are of the newest release":        {Input{Policy: Policy{Max: 3, Requests: 1, Freeze: time.Minute}, Load: Load{InProgress: 1}, Workers: []Worker{stale(worker("a", Running, 0)), worker("b", Idle, 0), worker("c", Frozen, 0)}}, Plan{Again: noon.Add(time.Minute)}},
 		"frozen for too long":                     {Input{Policy: flash, Workers: []Worker{worker("a", Frozen, time.Minute)}}, Plan{End: []fleet.PodID{"a"}}},
 		"max was lowered":                         {Input{Policy: Policy{Max: 1, Idle: time.Minute, Delay: time.Second}, Load: waiting(3, 0), Workers: []Worker{worker("a", Running, 0), worker("b", Idle, time.Second)}}, Plan{End: []fleet.PodID{"b"}, Limit: AtMax}},
 		"it crashed a moment ago":                 {Input{Policy: kept, Crashes: 2, Crashed: ago(time.Second)}, Plan{Limit: Crashing, Again: noon.Add(time.Second)}},
