@@ -86,7 +86,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Self: membership.Self{
 			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
 		},
-		Store: m.store, Node: m.node, Jobs: m.jobs.Servers, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir), Requests: d.takeRequests,
+		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir), Requests: d.takeRequests,
 	}
 	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
 	d.peers, d.reads = membership.NewServer(conf, d.keeper), membership.NewReads(conf)

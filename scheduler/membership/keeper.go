@@ -185,9 +185,6 @@ func (k *Keeper) fresh() (look, error) {
 // look takes a view of everything that is decided on.
 func (k *Keeper) look() (look, error) {
 	l := look{self: k.cfg.Self.ID, servers: k.cfg.Node.Servers(), heard: map[fleet.MemberID]heard{}}
-	if k.cfg.Jobs != nil {
-		l.jobs = k.cfg.Jobs()
-	}
 	err := k.cfg.Store.View(func(v *state.View) error {
 		l.members = v.Members()
 		cluster, _ := v.Cluster()

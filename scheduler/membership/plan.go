@@ -34,7 +34,6 @@ type look struct {
 	self    fleet.MemberID
 	members []fleet.Member
 	servers []replica.Server
-	jobs    []replica.Server         // of the group that has the jobs; empty: there is none, or it is not known
 	heard   map[fleet.MemberID]heard // of self, too
 	level   uint64                   // in force
 }
@@ -124,7 +123,7 @@ func (s step) may(l look) error {
 	case expel, demote, retire:
 		return mayGo(fleet.MemberID(s.member.ID), l, false)
 	case promote:
-		return enough(voices(l, l.servers, "").and(1))
+		return enough(voices(l, "").and(1))
 	case add:
 	}
 	return nil
@@ -171,9 +170,9 @@ type voice struct{ voters, answer int }
 // and is the count with so many more that answer.
 func (v voice) and(n int) voice { return voice{v.voters + n, v.answer + n} }
 
-// voices counts all of a group who vote but one. One that was removed does not answer: it is refused.
-func voices(l look, servers []replica.Server, without fleet.MemberID) (v voice) {
-	for _, s := range servers {
+// voices counts all who vote but one. One that was removed does not answer: it is refused.
+func voices(l look, without fleet.MemberID) (v voice) {
+	for _, s := range l.servers {
 		id := fleet.MemberID(s.ID)
 		if !s.Voter || id == without {
 			continue
@@ -196,25 +195,17 @@ func enough(v voice) error {
 }
 
 // mayGo refuses the removal of a member after which the voters that answer would be no majority, or none would
-// be left, also in the group that has the jobs: one whose majority is gone for ever has lost them.
+// be left.
 func mayGo(id fleet.MemberID, l look, force bool) error {
-	left, jobs := voices(l, l.servers, id), voices(l, l.jobs, id)
+	isVoter := slices.ContainsFunc(l.servers, func(s replica.Server) bool { return s.Voter && s.ID == string(id) })
+	left := voices(l, id)
 	switch {
-	case !isVoter(l.servers, id) && (force || !isVoter(l.jobs, id)):
+	case !isVoter:
 		return nil
-	case isVoter(l.servers, id) && left.voters == 0:
+	case left.voters == 0:
 		return fleet.BreaksRule("The last scheduler that votes cannot be removed, nor lose its vote.")
 	case force:
 		return nil
-	case isVoter(l.servers, id) && enough(left) != nil:
-		return enough(left)
-	case isVoter(l.jobs, id) && enough(jobs) != nil:
-		return fleet.BreaksRule("Of the %d voters that would be left in the group that has the jobs only %d answer: jobs would stand still. It follows the "+
-			"schedulers within seconds while most of its voters answer: try again, bring one back first, or force it.", jobs.voters, jobs.answer)
 	}
-	return nil
-}
-
-func isVoter(servers []replica.Server, id fleet.MemberID) bool {
-	return slices.ContainsFunc(servers, func(s replica.Server) bool { return s.Voter && s.ID == string(id) })
+	return enough(left)
 }

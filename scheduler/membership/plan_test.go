@@ -129,31 +129,6 @@ func TestMayGo(t *testing.T) {
 	}
 }
 
-// TestMayGoOnlyOnceTheJobsHaveFollowed: until the newest members vote in their group, too, it may need who leaves.
-func TestMayGoOnlyOnceTheJobsHaveFollowed(t *testing.T) {
-	for _, c := range []struct {
-		members, jobs look
-		says          string
-	}{
-		{cluster("a v", "b v", "c v dead", "d v"), cluster("a v", "b v", "c v"), "the group that has the jobs only 1 answer"},
-		{cluster("a v", "b v", "c v dead", "d v"), cluster("a v", "b v", "c v", "d v"), ""},
-		{cluster("a v", "b v dead", "c v"), cluster("a v", "b v", "c v"), ""},
-		{cluster("a v", "b v", "c v dead"), cluster("a v", "c v"), "only 1 answer"},
-		{cluster("a v", "b v"), cluster("b v"), "the group that has the jobs only 0 answer"},
-		{cluster("a v", "b - removed"), cluster("a v", "b v"), ""},
-	} {
-		l := c.members
-		l.jobs = c.jobs.servers
-		err := mayGo("b", l, false)
-		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("of %+v with jobs at %+v: %v, want %q", l.servers, l.jobs, err, c.says)
-		}
-		if err := mayGo("b", l, true); err != nil {
-			t.Errorf("forced: %v", err)
-		}
-	}
-}
-
 func TestIsClose(t *testing.T) {
 	for _, c := range []struct {
 		applied, last uint64

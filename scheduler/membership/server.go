@@ -62,7 +62,6 @@ type Config struct {
 	Self   Self
 	Store  *state.Store
 	Node   Node
-	Jobs   func() []replica.Server // the members of the group that has the jobs, which follow Node's; nil: there is none
 	Sealer *pki.Sealer
 	Certs  *pki.Store
 	CA     func(ctx context.Context) (*pki.CA, error)
