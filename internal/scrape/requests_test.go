@@ -33,11 +33,16 @@ func TestRequestsAreCountedOnce(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		q := NewRequests(registry, "test")
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { q.Serve(tt.h, w, r) }))
+		counted := make(chan struct{}, 2) // the client may ask again
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() { counted <- struct{}{} }()
+			q.Serve(tt.h, w, r)
+		}))
 		res, err := srv.Client().Get(srv.URL)
 		if err == nil {
 			_ = res.Body.Close()
 		}
+		<-counted // the server's end does not wait for a connection that was taken over
 		srv.Close()
 		if got := metricstable.Text(t, registry); !got[`test_requests_total{code="`+tt.code+`"} 1`] || !got["test_requests_open 0"] {
 			t.Errorf("%s: %v", tt.code, got)
