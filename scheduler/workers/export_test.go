@@ -17,7 +17,7 @@ func (w *Workers) Kick(id fleet.EndpointID) { w.kick(id) }
 func (w *Workers) GiveAfter(ctx context.Context, id fleet.EndpointID, before, meanwhile func()) error {
 	w.mu.Lock()
 	d := w.desk(id)
-	for d.busy { // a look is under way
+	for d.busy && ctx.Err() == nil { // a look is under way
 		w.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		w.mu.Lock()
