@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Runs everything that a change must pass, in three lanes side by side: what computes (at the lowest priority), the tests
-# of packages, and what breaks real processes and mostly waits (at the highest, for its faults last as long as they last).
-# Prints the output of each target once it has ended, and at last a table of all. Fails when one has failed; the others
-# are run to their end nevertheless.
+# Runs everything that a change must pass, in two lanes side by side: what computes, and what breaks real processes and
+# mostly waits. More lanes, or priorities, starve tests on a machine of two cores and end no sooner. Prints the output of
+# each target once it has ended, and at last a table of all. Fails when one has failed; the others are run to their end
+# nevertheless.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-compute=(check-generate lint ansible-lint sim fuzz-decoders bench-once)
-packages=(unit deb-lint)
+compute=(check-generate lint unit sim fuzz-decoders bench-once deb-lint ansible-lint)
 real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clients)
 
 logs=$(mktemp -d)
@@ -36,26 +35,25 @@ lane() {
 began=$EPOCHSECONDS
 # What several lanes need is made first.
 make --no-print-directory build tools runtimes
-{ renice -n 10 "$BASHPID" >/dev/null && lane "${compute[@]}"; } &
-{ renice -n 5 "$BASHPID" >/dev/null && lane "${packages[@]}"; } &
+lane "${compute[@]}" &
 lane "${real[@]}" &
 wait
 
 echo
 printf '%-16s %8s %8s  %s\n' target seconds cpu outcome
 failed=0
-for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
+for target in "${compute[@]}" "${real[@]}"; do
 	read -r _ seconds status cpu < <(grep "^$target " "$logs/ended")
 	outcome=ok
 	[ "$status" = 0 ] || { outcome=FAILED failed=1; }
 	printf '%-16s %8s %8s  %s\n' "$target" "$seconds" "$cpu" "$outcome"
 done
 # The last lines of an output are what people see of it: name there what failed.
-for target in "${compute[@]}" "${packages[@]}" "${real[@]}"; do
+for target in "${compute[@]}" "${real[@]}"; do
 	if grep -q "^$target [0-9]* 0 " "$logs/ended"; then continue; fi
 	echo
 	echo "$target: first failures"
-	grep -E '^([a-z0-9.-]+: )?(---|===) FAIL|^\s+--- FAIL|panic:|DATA RACE|^FAIL|\*\*\*|: (level=error|error:)' "$logs/$target.log" | cut -c1-300 | head -n 30 || true
+	grep -E '^([a-z0-9.-]+: )?(---|===) FAIL|^\s+--- FAIL|panic:|^\s+Test\S+ \([0-9.hms]+\)$|DATA RACE|^FAIL|\*\*\*|: (level=error|error:)' "$logs/$target.log" | cut -c1-300 | head -n 30 || true
 done
 printf '%-16s %8s\n' total $((EPOCHSECONDS - began))
 if cat "$logs"/*.flakes 2>/dev/null | grep -q .; then

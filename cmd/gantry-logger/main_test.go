@@ -283,25 +283,18 @@ func TestMissingFolderNeverHurtsTheContainer(t *testing.T) {
 
 func TestFloodIsReadAtFullSpeedInLittleMemory(t *testing.T) {
 	dir := t.TempDir()
-	o := logs.WriterOptions{MaxBytes: 1 << 20, Keep: 3}
+	o := logs.WriterOptions{MaxBytes: 1 << 20, Keep: 3, Rate: 17 << 10, Burst: 1 << 20}
 	s := startShim(t, dir, o)
 	chunk := bytes.Repeat([]byte(strings.Repeat("f", 99)+"\n"), 640)
-	total := 0
-	start := time.Now()
-	for time.Since(start) < 2*time.Second {
-		n, err := s.out.Write(chunk)
-		if err != nil {
+	// At the rate of its log this takes more than an hour.
+	for range 1000 {
+		if _, err := s.out.Write(chunk); err != nil {
 			t.Fatal(err)
 		}
-		total += n
 	}
-	rate := float64(total) / time.Since(start).Seconds() / 1e6
 	rss := memory(t, s.cmd.Process.Pid)
 	s.end(t)
-	t.Logf("%.0f MB/s taken, peak memory %d KiB", rate, rss)
-	if rate < 50 {
-		t.Errorf("only %.0f MB/s were taken", rate)
-	}
+	t.Logf("peak memory %d KiB", rss)
 	if rss > 24<<10 {
 		t.Errorf("peak memory %d KiB", rss)
 	}

@@ -117,13 +117,17 @@ func (l *life) cut(a act, point string) (died bool, err error) {
 			return false, err
 		}
 	}
-	if err := a.begin(l); err != nil {
-		return false, fmt.Errorf("begin: %w", err)
+	act := func() error {
+		if err := a.begin(l); err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		return l.reached(a)
 	}
 	var before []int
 	if point != "" {
+		// The agent may come to the point, and die, before the act has begun.
 		done := make(chan error, 1)
-		go func() { done <- l.reached(a) }()
+		go func() { done <- act() }()
 		select {
 		case <-l.agent.done:
 			died = true
@@ -138,7 +142,7 @@ func (l *life) cut(a act, point string) (died bool, err error) {
 			err = errors.Join(err, <-done)
 		}
 	} else {
-		err = l.reached(a)
+		err = act()
 	}
 	if err != nil {
 		return died, err
