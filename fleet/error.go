@@ -65,6 +65,16 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// RefusedForNow reports whether a start was refused for lack of room or money, by a limit of the account or by a rule: what
+// time, the owner or an operator may change, so that whoever starts things by themselves tries again later.
+func RefusedForNow(err error) bool {
+	switch CodeOf(err) {
+	case CodeNoCapacity, CodeNoCredit, CodeSpendLimit, CodeQuota, CodeConflictRule:
+		return true
+	}
+	return false
+}
+
 // NotFound says that a thing of this kind does not exist for the caller. "Not yours" and "not
 // there" are the same answer.
 func NotFound(kind string) error { return &Error{Code: CodeNotFound, Msg: kind + " not found"} }

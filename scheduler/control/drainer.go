@@ -87,8 +87,7 @@ func (d *Drainer) look(ctx context.Context) (uint64, error) {
 			return false
 		}
 		d.failed[id] = time.Now()
-		switch fleet.CodeOf(err) {
-		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeNotAllowed, fleet.CodeConflictRule:
+		if fleet.RefusedForNow(err) || fleet.CodeOf(err) == fleet.CodeNotAllowed {
 			return true
 		}
 		errs = append(errs, fmt.Errorf("%s pod %s: %w", what, id, err))

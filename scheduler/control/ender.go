@@ -117,8 +117,8 @@ func (e *Ender) bringBack(ctx context.Context, pods []*fleet.Pod) error {
 			continue
 		}
 		e.failed[p.ID] = now
-		switch fleet.CodeOf(err) {
-		case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeInvalid, fleet.CodeNotAllowed, fleet.CodeStale:
+		switch code := fleet.CodeOf(err); {
+		case fleet.RefusedForNow(err), code == fleet.CodeInvalid, code == fleet.CodeNotAllowed, code == fleet.CodeStale:
 		default:
 			return err
 		}

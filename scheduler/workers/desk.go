@@ -162,8 +162,7 @@ func (w *Workers) prefetch(ctx context.Context, d *desk, s *scene) error {
 	}
 	d.fetched, d.fetchedAt = s.version, s.now // read and written by who looks alone
 	err := w.Pods.PrefetchWorkers(ctx, d.id, min(more, standby))
-	switch fleet.CodeOf(err) {
-	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule, fleet.CodeNotFound: // then none comes next
+	if fleet.RefusedForNow(err) || fleet.CodeOf(err) == fleet.CodeNotFound { // then none comes next
 		return nil
 	}
 	return err
@@ -477,12 +476,11 @@ func (w *Workers) refused(d *desk, plan *scale.Plan, err error) bool {
 	w.mu.Lock()
 	d.noRoom, d.refused = w.Now(), refusal(err)
 	w.mu.Unlock()
-	switch fleet.CodeOf(err) {
-	case fleet.CodeNoCapacity, fleet.CodeNoCredit, fleet.CodeSpendLimit, fleet.CodeQuota, fleet.CodeConflictRule:
-		plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
-		return true
+	if !fleet.RefusedForNow(err) {
+		return false
 	}
-	return false
+	plan.Again = earlier(plan.Again, w.Now().Add(scale.RoomPause))
+	return true
 }
 
 // giveUp fails the jobs that wait when no worker has worked for as long as the endpoint's owner said; it returns when that will be.
