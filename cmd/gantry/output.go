@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -273,10 +274,10 @@ func when(t *v2.Time) string {
 
 // dollars shows an amount of USD.
 func dollars(d float64) string {
-	if d < 0 {
+	if d <= -0.0005 {
 		return "-" + dollars(-d)
 	}
-	return fmt.Sprintf("$%.3f", d)
+	return fmt.Sprintf("$%.3f", math.Abs(d)) // no sign before what is shown as zero
 }
 
 // price shows a price; what has none is not offered.

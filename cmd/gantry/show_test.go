@@ -188,3 +188,11 @@ func TestUncertainCreates(t *testing.T) {
 		}
 	}
 }
+
+func TestDollars(t *testing.T) {
+	for d, want := range map[float64]string{0: "$0.000", -0.0001: "$0.000", -0.0005: "-$0.001", 1.2344: "$1.234", -12.5: "-$12.500"} {
+		if got := dollars(d); got != want {
+			t.Errorf("%v is shown as %s, want %s", d, got, want)
+		}
+	}
+}
