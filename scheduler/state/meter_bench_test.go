@@ -55,6 +55,28 @@ func BenchmarkBalance(b *testing.B) {
 	}
 }
 
+// BenchmarkLook is what the accountant asks at each look, with 100,000 prepaid accounts, none of which needs anything. Commands
+// wait meanwhile.
+func BenchmarkLook(b *testing.B) {
+	w := metered(b, 1000)
+	var cmds []Command
+	for i := range 100_000 {
+		id := fleet.AccountID(fmt.Sprintf("acc%011d", i))
+		cmds = append(cmds, PutAccount{fleet.Account{ID: id, CreatedAt: at(0), Prepaid: true}}, AddCredit{Account: id, Amount: fleet.Dollar, At: at(0)})
+	}
+	if _, err := w.s.Apply([]entry.Entry{w.entry(cmds...)}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.view(func(v *View) {
+			if n := len(v.Exhausted(at(5000), math.MaxInt)) + len(v.Crossed(at(5000), math.MaxInt)); n != 0 {
+				b.Fatal(n)
+			}
+		})
+	}
+}
+
 // BenchmarkUsage reads the hours of 30 days of 100 pods, of one account among others.
 func BenchmarkUsage(b *testing.B) {
 	w := newWorld(b).priced()
