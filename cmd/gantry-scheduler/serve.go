@@ -35,7 +35,6 @@ import (
 	"gantry/scheduler/feed/s3"
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
-	"gantry/scheduler/jobs"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -86,7 +85,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Self: membership.Self{
 			ID: fleet.MemberID(m.id), Address: m.address, Name: hostName(""), Level: m.level, Version: version, Problem: d.problem,
 		},
-		Store: m.store, Node: m.node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir), Requests: d.takeRequests,
+		Store: m.store, Node: m.node, Jobs: m.jobs.Node, Sealer: m.sealer, Certs: certs, CA: ca, Log: log, Joined: readJoined(c.DataDir), Requests: d.takeRequests,
 	}
 	d.keeper, d.presence = membership.NewKeeper(conf), membership.NewPresence(conf)
 	d.peers, d.reads = membership.NewServer(conf, d.keeper), membership.NewReads(conf)
@@ -326,7 +325,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	if d.acme != nil { // apart from d.lead, which must not wait until a program of the operator's has ended
 		group.Go(func() error { return d.member.node.WhileLeader(ctx, d.acme.Order) })
 	}
-	group.Go(func() error { return jobs.Follow(ctx, d.member.node, d.member.jobs.Node, d.member.id, d.log) })
+	group.Go(func() error { return d.keeper.LeadJobs(ctx) })
 	group.Go(func() error { return d.presence.Run(ctx) })
 	group.Go(func() error { return d.balancer.Run(ctx) })
 	group.Go(func() error { return d.edge(ctx) })

@@ -5,12 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,20 +38,6 @@ func member(t testing.TB, id, dir, at string) peer {
 		t.Fatal(err)
 	}
 	return openMember(t, id, dir, l.Addr().String(), tcp{l})
-}
-
-// beside connects members of a second group, which are known by the addresses of those of a first one.
-type beside struct {
-	net.Listener
-	at *sync.Map // of listeners, by the address that is known
-}
-
-func (b beside) Dial(address string, timeout time.Duration) (net.Conn, error) {
-	at, ok := b.at.Load(address)
-	if !ok {
-		return nil, errors.New("nobody is there")
-	}
-	return net.DialTimeout("tcp", at.(string), timeout)
 }
 
 // openMember opens a member that is known by an address.
@@ -160,81 +143,6 @@ func TestAGroupOfThree(t *testing.T) {
 	if !has(c, 1, large) || !has(c, 3, []byte("after")) {
 		t.Error("a member that starts again has other bodies")
 	}
-}
-
-// TestFollow: the group that has the jobs gets the members of the control plane, with their votes, and its leader.
-func TestFollow(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	ids := []string{"a", "b", "c"}
-	var control, group []peer
-	at := &sync.Map{}
-	for _, id := range ids {
-		p := member(t, id, t.TempDir(), "127.0.0.1:0")
-		control = append(control, p)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		at.Store(p.address, l.Addr().String())
-		group = append(group, openMember(t, id, t.TempDir(), p.address, beside{l, at}))
-	}
-	if err := errors.Join(control[0].Bootstrap(ctx), group[0].Bootstrap(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	for i, id := range ids {
-		wg.Go(func() { _ = Follow(following, control[i].Node, group[i].Node, id, slog.New(slog.DiscardHandler)) })
-	}
-	eventually(t, ctx, "the first member does not lead", func() bool { return control[0].Barrier(ctx) == nil })
-	voters := func(want ...string) func() bool {
-		return func() bool {
-			for _, g := range group {
-				if l, ok := g.Leader(); !ok || !slices.Contains(want, l.ID) || g.IsLeader() != (l.ID == g.id) {
-					continue
-				}
-				var have []string
-				for _, s := range g.Servers() {
-					if s.Voter {
-						have = append(have, s.ID)
-					}
-				}
-				slices.Sort(have)
-				if g.IsLeader() && slices.Equal(have, want) {
-					return true
-				}
-			}
-			return false
-		}
-	}
-	if err := errors.Join(
-		control[0].Promote(ctx, replica.Member{ID: "b", Address: control[1].address}),
-		control[0].AddNonVoter(ctx, replica.Member{ID: "c", Address: control[2].address}),
-	); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, ctx, "the second member gets no vote", voters("a", "b"))
-	eventually(t, ctx, "the third member is not there", func() bool { return len(group[2].Servers()) == 3 })
-	if err := control[0].Promote(ctx, replica.Member{ID: "c", Address: control[2].address}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, ctx, "the third member gets no vote", voters("a", "b", "c"))
-	if err := control[0].Transfer(ctx, "b"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, ctx, "leadership does not follow", func() bool { return group[1].IsLeader() })
-	eventually(t, ctx, "b does not lead", func() bool { return control[1].Barrier(ctx) == nil })
-	if err := control[1].Demote(ctx, "c"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, ctx, "the third member keeps its vote", voters("a", "b"))
-	if err := control[1].Remove(ctx, "c"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, ctx, "the third member stays", func() bool { return len(group[1].Servers()) == 2 })
 }
 
 // TestContent is refused before anything is on the log, where it must be.

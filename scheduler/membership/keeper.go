@@ -184,7 +184,7 @@ func (k *Keeper) fresh() (look, error) {
 
 // look takes a view of everything that is decided on.
 func (k *Keeper) look() (look, error) {
-	l := look{self: k.cfg.Self.ID, servers: k.cfg.Node.Servers(), heard: map[fleet.MemberID]heard{}}
+	l := look{self: k.cfg.Self.ID, servers: k.cfg.Node.Servers(), heard: map[fleet.MemberID]heard{}, jobs: k.lookAtJobs()}
 	err := k.cfg.Store.View(func(v *state.View) error {
 		l.members = v.Members()
 		cluster, _ := v.Cluster()
@@ -219,6 +219,7 @@ func (k *Keeper) once(ctx context.Context) error {
 	if !isMember(l.members, l.self) {
 		return k.recordSelf(ctx, l)
 	}
+	l = k.jobsFollow(ctx, l)
 	p := decide(l)
 	if len(p.steps) > 0 {
 		if l, err = k.fresh(); err != nil { //nolint:contextcheck // questions end with the asker
@@ -263,7 +264,7 @@ func (k *Keeper) do(ctx context.Context, l look, p plan) error {
 		do("record changed", string(m.ID), func(ctx context.Context) error { return propose(ctx, n, state.PutMember{Member: m}) })
 	}
 	if s, ok := p.next(l); ok {
-		do(s.kind.String(), s.member.ID, func(ctx context.Context) error { return s.take(ctx, n) })
+		do(s.kind.String(), s.member.ID, func(ctx context.Context) error { return k.take(ctx, l, s) })
 	}
 	if p.raise > 0 {
 		do("feature level raised", string(l.self), func(ctx context.Context) error {
@@ -273,19 +274,38 @@ func (k *Keeper) do(ctx context.Context, l look, p plan) error {
 	return errors.Join(faults...)
 }
 
-// take does a step.
+// take does a step. The jobs' group takes it before or after; see jobs.go.
+func (k *Keeper) take(ctx context.Context, l look, s step) error {
+	if err := k.jobsFirst(ctx, l, s); err != nil {
+		return err
+	}
+	if err := s.take(ctx, k.cfg.Node); err != nil {
+		return err
+	}
+	k.jobsAfter(ctx)
+	return nil
+}
+
+// take does a step of the control plane's group.
 func (s step) take(ctx context.Context, n Node) error {
+	if s.kind == retire {
+		return propose(ctx, n, state.RemoveMember{Member: fleet.MemberID(s.member.ID), At: time.Now()})
+	}
+	return s.change(ctx, n)
+}
+
+// change does what a step changes in a group.
+func (s step) change(ctx context.Context, g Group) error {
 	switch s.kind {
 	case expel:
-		return n.Remove(ctx, s.member.ID)
+		return g.Remove(ctx, s.member.ID)
 	case add:
-		return n.AddNonVoter(ctx, s.member)
+		return g.AddNonVoter(ctx, s.member)
 	case promote:
-		return n.Promote(ctx, s.member)
+		return g.Promote(ctx, s.member)
 	case demote:
-		return n.Demote(ctx, s.member.ID)
-	case retire:
-		return propose(ctx, n, state.RemoveMember{Member: fleet.MemberID(s.member.ID), At: time.Now()})
+		return g.Demote(ctx, s.member.ID)
+	case retire: // changes a record only
 	}
 	return nil
 }

@@ -115,8 +115,15 @@ func (k *Keeper) waitFirst(ctx context.Context) {
 	}
 }
 
-// change runs fn on a present member, with nobody else changing the membership.
+// change runs fn, which changes a vote of a present member, with nobody else changing the membership.
 func (k *Keeper) change(ctx context.Context, id fleet.MemberID, fn func(context.Context, look, fleet.Member) error) error {
+	return k.alone(ctx, id, k.settled, fn)
+}
+
+// alone runs fn on a present member and a look, with nobody else changing the membership.
+func (k *Keeper) alone(
+	ctx context.Context, id fleet.MemberID, look func(context.Context) (look, error), fn func(context.Context, look, fleet.Member) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if err := k.cfg.Node.Barrier(ctx); err != nil {
@@ -126,7 +133,7 @@ func (k *Keeper) change(ctx context.Context, id fleet.MemberID, fn func(context.
 		return err
 	}
 	defer k.unlock()
-	l, err := k.fresh() //nolint:contextcheck // questions end with the asker
+	l, err := look(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,8 +158,9 @@ func (k *Keeper) Promote(ctx context.Context, id fleet.MemberID) error {
 			return nil // the loop does it once it has caught up
 		}
 		for _, s := range l.servers {
-			if s.ID == string(id) && !s.Voter {
-				return k.cfg.Node.Promote(ctx, replica.Member{ID: s.ID, Address: s.Address})
+			give := step{promote, s.Member}
+			if s.ID == string(id) && !s.Voter && give.may(l) == nil {
+				return k.take(ctx, l, give)
 			}
 		}
 		return nil
@@ -171,7 +179,7 @@ func (k *Keeper) Demote(ctx context.Context, id fleet.MemberID) error {
 				return err
 			}
 		}
-		return handedOn(k.cfg.Node.Demote(ctx, string(id)))
+		return handedOn(k.take(ctx, l, step{demote, replica.Member{ID: string(id)}}))
 	})
 }
 
@@ -186,7 +194,7 @@ func (k *Keeper) Remove(ctx context.Context, id fleet.MemberID, force bool) erro
 			return err
 		}
 		k.cfg.Log.Warn("a scheduler was removed", "member", id, "forced", force)
-		return handedOn(k.cfg.Node.Remove(ctx, string(id)))
+		return handedOn(k.take(ctx, l, step{expel, replica.Member{ID: string(id)}}))
 	})
 }
 
@@ -214,7 +222,7 @@ func (k *Keeper) replace(ctx context.Context, id fleet.MemberID, cmd state.Comma
 			return err
 		}
 		// From here on something has happened, whatever the error says.
-		if err := k.cfg.Node.Remove(ctx, string(id)); err != nil {
+		if err := k.take(ctx, l, step{expel, replica.Member{ID: string(id)}}); err != nil {
 			return fleet.Unavailable("The new scheduler is recorded, the one before it is not out of Raft.", errors.Join(replica.ErrUnknown, err))
 		}
 		for _, old := range stale {
@@ -231,7 +239,8 @@ func (k *Keeper) Transfer(ctx context.Context, id fleet.MemberID) error {
 	if id == "" {
 		return k.cfg.Node.Transfer(ctx, "")
 	}
-	return k.change(ctx, id, func(ctx context.Context, l look, _ fleet.Member) error {
+	now := func(context.Context) (look, error) { return k.fresh() } //nolint:contextcheck // questions end with the asker
+	return k.alone(ctx, id, now, func(ctx context.Context, l look, _ fleet.Member) error {
 		if l.heard[id].full {
 			return fleet.BreaksRule("The disk of that scheduler is full: it cannot lead.")
 		}

@@ -36,6 +36,7 @@ type look struct {
 	servers []replica.Server
 	heard   map[fleet.MemberID]heard // of self, too
 	level   uint64                   // in force
+	jobs    jobsLook
 }
 
 // kind is what a step does.
@@ -123,7 +124,10 @@ func (s step) may(l look) error {
 	case expel, demote, retire:
 		return mayGo(fleet.MemberID(s.member.ID), l, false)
 	case promote:
-		return enough(voices(l, "").and(1))
+		if err := enough(voices(l, l.servers, "").and(1)); err != nil {
+			return err
+		}
+		return l.jobsMayPromote(fleet.MemberID(s.member.ID))
 	case add:
 	}
 	return nil
@@ -170,19 +174,24 @@ type voice struct{ voters, answer int }
 // and is the count with so many more that answer.
 func (v voice) and(n int) voice { return voice{v.voters + n, v.answer + n} }
 
-// voices counts all who vote but one. One that was removed does not answer: it is refused.
-func voices(l look, without fleet.MemberID) (v voice) {
-	for _, s := range l.servers {
+// voices counts all of a group who vote but one. One that was removed does not answer: it is refused.
+func voices(l look, servers []replica.Server, without fleet.MemberID) (v voice) {
+	for _, s := range servers {
 		id := fleet.MemberID(s.ID)
 		if !s.Voter || id == without {
 			continue
 		}
 		v.voters++
-		if id == l.self || l.heard[id].answers && isMember(l.members, id) {
+		if l.answers(id) {
 			v.answer++
 		}
 	}
 	return v
+}
+
+// answers reports whether a member answers and was not removed.
+func (l look) answers(id fleet.MemberID) bool {
+	return id == l.self || l.heard[id].answers && isMember(l.members, id)
 }
 
 // enough refuses voters of whom too few answer.
@@ -195,17 +204,18 @@ func enough(v voice) error {
 }
 
 // mayGo refuses the removal of a member after which the voters that answer would be no majority, or none would
-// be left.
+// be left. That holds for the group of the jobs, too.
 func mayGo(id fleet.MemberID, l look, force bool) error {
-	isVoter := slices.ContainsFunc(l.servers, func(s replica.Server) bool { return s.Voter && s.ID == string(id) })
-	left := voices(l, id)
+	left := voices(l, l.servers, id)
 	switch {
-	case !isVoter:
-		return nil
-	case left.voters == 0:
+	case votes(l.servers, string(id)) && left.voters == 0:
 		return fleet.BreaksRule("The last scheduler that votes cannot be removed, nor lose its vote.")
 	case force:
 		return nil
+	case votes(l.servers, string(id)):
+		if err := enough(left); err != nil {
+			return err
+		}
 	}
-	return enough(left)
+	return l.jobsMayLose(id)
 }

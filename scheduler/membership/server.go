@@ -31,14 +31,26 @@ const (
 
 // Node is the replica of this member; see replica.Node.
 type Node interface {
+	Group
 	Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error)
+	LeaderChanges() <-chan struct{}
+	AppliedIndex() uint64
+	DiskFull() bool
+}
+
+// Jobs is this member's replica of the group that has the jobs; see replica.Node.
+type Jobs interface {
+	Group
+	WhileLeader(ctx context.Context, fn func(context.Context) error) error
+	Acked(id string) uint64
+}
+
+// Group is a Raft group with its members; see replica.Node.
+type Group interface {
 	Barrier(ctx context.Context) error
 	IsLeader() bool
 	Leader() (replica.Member, bool)
-	LeaderChanges() <-chan struct{}
 	LastIndex() uint64
-	AppliedIndex() uint64
-	DiskFull() bool
 	Servers() []replica.Server
 	AddNonVoter(ctx context.Context, m replica.Member) error
 	Promote(ctx context.Context, m replica.Member) error
@@ -62,6 +74,7 @@ type Config struct {
 	Self   Self
 	Store  *state.Store
 	Node   Node
+	Jobs   Jobs // nil: there is no such group
 	Sealer *pki.Sealer
 	Certs  *pki.Store
 	CA     func(ctx context.Context) (*pki.CA, error)

@@ -17,6 +17,7 @@ import (
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/scheduler/entry"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 )
@@ -59,6 +60,7 @@ type machine struct {
 	certs    *pki.Store
 	store    *state.Store
 	node     *replica.Node
+	jobs     *replica.Node
 	keeper   *Keeper
 	server   *Server
 	reads    *Reads
@@ -72,12 +74,13 @@ type machine struct {
 type streams struct {
 	net.Listener
 	certs *pki.Store
+	dial  func(ctx context.Context, store *pki.Store, address string) (net.Conn, error)
 }
 
 func (s streams) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return agentrpc.DialRaft(ctx, s.certs, address)
+	return s.dial(ctx, s.certs, address)
 }
 
 // hooked is a node whose proposals a test may spoil.
@@ -115,7 +118,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.start(m)
-	if err := m.node.Bootstrap(within(t)); err != nil {
+	if err := errors.Join(m.node.Bootstrap(within(t)), m.jobs.Bootstrap(within(t))); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it leads", func() bool { return m.node.IsLeader() && m.node.Barrier(within(t)) == nil })
@@ -155,14 +158,15 @@ func (w *world) start(m *machine) {
 	m.store, err = state.Open(filepath.Join(dir, replica.StateFile), state.Options{BootID: "boot"})
 	w.must(err)
 	m.node, err = replica.Open(replica.Config{
-		Dir: dir, ID: m.id, Address: m.address, Store: m.store, Streams: streams{mux.Raft(), m.certs}, Log: log,
+		Dir: dir, ID: m.id, Address: m.address, Store: m.store, Streams: streams{mux.Raft(), m.certs, agentrpc.DialRaft}, Log: log,
 		HeartbeatTimeout: 500 * time.Millisecond,
 		Fatal:            func(err error) { w.t.Error(err) },
 	})
 	w.must(err)
+	closeJobs := w.startJobs(m, mux)
 	conf := Config{
 		Self:  Self{ID: fleet.MemberID(m.id), Address: m.address, Level: state.Level, Version: "v1"},
-		Store: m.store, Node: &hooked{Node: m.node}, Sealer: w.sealer, Certs: m.certs, Log: log,
+		Store: m.store, Node: &hooked{Node: m.node}, Jobs: m.jobs, Sealer: w.sealer, Certs: m.certs, Log: log,
 		CA:    func(context.Context) (*pki.CA, error) { return w.ca, nil },
 		Clock: func() time.Time { return time.Now().Add(time.Duration(m.clock.Load())) },
 	}
@@ -175,16 +179,33 @@ func (w *world) start(m *machine) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = service.Serve(mux.GRPC()) })
 	wg.Go(func() { _ = m.node.WhileLeader(ctx, m.keeper.Run) })
+	wg.Go(func() { _ = m.keeper.LeadJobs(ctx) })
 	m.close = sync.OnceFunc(func() {
 		cancel()
 		m.reads.Close()
 		service.Stop()
-		if err := errors.Join(m.node.Close(), mux.Close(), m.store.Close()); err != nil {
+		if err := errors.Join(m.node.Close(), closeJobs(), mux.Close(), m.store.Close()); err != nil {
 			w.t.Error(err)
 		}
 		wg.Wait()
 	})
 	w.t.Cleanup(m.close)
+}
+
+// startJobs runs a machine's part in the group of the jobs, and returns what ends it.
+func (w *world) startJobs(m *machine, mux *agentrpc.Mux) (end func() error) {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	w.must(replica.Create(dir))
+	state, err := jobs.Open(dir)
+	w.must(err)
+	m.jobs, err = replica.Open(replica.Config{
+		Dir: dir, ID: m.id, Address: m.address, Machine: state, Streams: streams{mux.Jobs(), m.certs, agentrpc.DialJobs},
+		Log: slog.New(slog.DiscardHandler), HeartbeatTimeout: 500 * time.Millisecond,
+		Fatal: func(err error) { w.t.Error(err) },
+	})
+	w.must(err)
+	return func() error { return errors.Join(m.jobs.Close(), state.Close()) }
 }
 
 // token makes a join token.

@@ -19,12 +19,17 @@ type acks struct {
 	of map[raft.ServerID]position // the term is that in which it was said
 }
 
-// acked reports whether a member has said in a term that it has the log up to an index.
-func (t *acks) acked(id string, index, term uint64) bool {
+// acked reports whether a member has said in a term that it has the log up to an index, which is at least 1.
+func (t *acks) acked(id string, index, term uint64) bool { return t.newest(id, term) >= index }
+
+// newest returns up to where a member has said in a term that it has the log; 0: it has said nothing.
+func (t *acks) newest(id string, term uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at := t.of[raft.ServerID(id)]
-	return at.term == term && at.index >= index
+	if at := t.of[raft.ServerID(id)]; at.term == term {
+		return at.index
+	}
+	return 0
 }
 
 // heard notes an answer. Heartbeats say nothing of the log.

@@ -209,6 +209,15 @@ func (n *Node) upToDate(id string, index uint64) (Member, error) {
 	return Member{}, errBehind
 }
 
+// Acked is the index up to which a member has said to this leader that it has the log; 0 when it has not said so yet, or
+// this node does not lead.
+func (n *Node) Acked(id string) uint64 {
+	if !n.IsLeader() {
+		return 0
+	}
+	return n.acks.newest(id, n.raft.CurrentTerm())
+}
+
 // transferOnce asks Raft once to hand leadership to a member.
 func (n *Node) transferOnce(to Member) error {
 	future := n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
