@@ -6,7 +6,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// acks is a transport that notes up to where each member has said that it has the log.
+// acks is a transport that notes up to where each member has said that it has the log, and which is the latest call to which it
+// has said that it follows this leader.
 //
 // Raft is asked to hand leadership to a member that has all of it alone. To another it would send the rest first, and if it cannot, its
 // attempt is over in time, but what it asked of the goroutine that sends stays behind. A second attempt waits for that, without a limit
@@ -15,8 +16,29 @@ import (
 type acks struct {
 	Transport
 
-	mu sync.Mutex
-	of map[raft.ServerID]position // the term is that in which it was said
+	mu      sync.Mutex
+	of      map[raft.ServerID]position // the term is that in which it was said
+	calls   uint64                     // that have begun
+	follows map[raft.ServerID]position // its term and, as index, the number of the latest call that it took
+}
+
+func newAcks(t Transport) *acks {
+	return &acks{Transport: t, of: map[raft.ServerID]position{}, follows: map[raft.ServerID]position{}}
+}
+
+// begun returns how many calls have begun.
+func (t *acks) begun() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.calls
+}
+
+// followed reports whether a member has taken a call of a term that began after so many others.
+func (t *acks) followed(id raft.ServerID, term, calls uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.follows[id]
+	return at.term == term && at.index > calls
 }
 
 // acked reports whether a member has said in a term that it has the log up to an index, which is at least 1.
@@ -52,11 +74,23 @@ func (t *acks) heard(id raft.ServerID, args *raft.AppendEntriesRequest, resp *ra
 func (t *acks) AppendEntries(
 	id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 ) error {
-	err := t.Transport.AppendEntries(id, to, args, resp)
-	if err == nil {
-		t.heard(id, args, resp)
+	t.mu.Lock()
+	t.calls++
+	call := position{t.calls, args.Term}
+	t.mu.Unlock()
+	if err := t.Transport.AppendEntries(id, to, args, resp); err != nil {
+		return err
 	}
-	return err
+	t.heard(id, args, resp)
+	if !resp.Success {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.follows[id]; old.term < call.term || old.term == call.term && old.index < call.index {
+		t.follows[id] = call
+	}
+	return nil
 }
 
 // AppendEntriesPipeline implements raft.Transport.

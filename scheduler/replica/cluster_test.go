@@ -176,6 +176,34 @@ type switchable struct {
 	cut   atomic.Bool
 	mu    sync.Mutex
 	conns []net.Conn
+	hold  atomic.Pointer[holding] // of what arrives; nil: nothing is held
+}
+
+// holding keeps what has arrived from being read, and lets nothing be sent.
+type holding struct {
+	arrived atomic.Int64
+	release chan struct{}
+}
+
+type holdable struct {
+	net.Conn
+	of *switchable
+}
+
+func (c holdable) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if h := c.of.hold.Load(); h != nil {
+		h.arrived.Add(1)
+		<-h.release
+	}
+	return n, err
+}
+
+func (c holdable) Write(b []byte) (int, error) {
+	if h := c.of.hold.Load(); h != nil {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
 }
 
 func (s *switchable) keep(c net.Conn, err error) (net.Conn, error) {
@@ -188,6 +216,7 @@ func (s *switchable) keep(c net.Conn, err error) (net.Conn, error) {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
+	c = holdable{c, s}
 	s.conns = append(s.conns, c)
 	return c, nil
 }
@@ -267,6 +296,33 @@ func TestALeaderThatIsCutOffAnswersNothing(t *testing.T) {
 	})
 	stop()
 	wg.Wait()
+}
+
+// An answer to a heartbeat that was sent before a read says nothing of who leads by the time of the read.
+func TestAnswersFromBeforeAReadDoNotConfirmIt(t *testing.T) {
+	layers := map[string]*switchable{}
+	members := three(t, func(c *Config) {
+		c.HeartbeatTimeout, c.RequestTimeout = 2*time.Second, 4*time.Second
+		layers[c.ID] = &switchable{loopback: c.Streams.(loopback)}
+		c.Streams = layers[c.ID]
+	})
+	first := leader(t, members)
+	first.put(t, 1)
+	h := &holding{release: make(chan struct{})}
+	layers[first.cfg.ID].hold.Store(h)
+	eventually(t, "an answer has arrived", func() bool { return h.arrived.Load() > 0 })
+	got := make(chan error, 1)
+	go func() { got <- first.Barrier(within(t)) }()
+	eventually(t, "the read asks who leads", func() bool {
+		first.verifying.mu.Lock()
+		defer first.verifying.mu.Unlock()
+		return first.verifying.running != nil
+	})
+	time.Sleep(20 * time.Millisecond) // when Raft counts answers for the read cannot be seen
+	close(h.release)
+	if err := <-got; !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrBusy) {
+		t.Errorf("a read was answered: %v", err)
+	}
 }
 
 // What one caller was told is there, every later reader sees, whoever leads by then.

@@ -229,11 +229,7 @@ func (v *verifier) verify(ctx context.Context, n *Node) error {
 func (v *verifier) begin(r *round, n *Node) {
 	v.running = r
 	n.spawn(func() {
-		future := n.raft.VerifyLeader()
-		endWith(future, n.stopped)
-		if err := future.Error(); err != nil {
-			r.err = refused(ErrNotLeader, err)
-		}
+		r.err = n.ask()
 		close(r.done)
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -243,4 +239,33 @@ func (v *verifier) begin(r *round, n *Node) {
 			v.begin(next, n)
 		}
 	})
+}
+
+// ask returns nil once most voters have taken a heartbeat of this leader that was sent after the call. Raft also counts answers to
+// those that were under way: such an answer may be older than another's election, and than what was acknowledged since.
+func (n *Node) ask() error {
+	calls, term := n.acks.begun(), n.raft.CurrentTerm()
+	for {
+		future := n.raft.VerifyLeader() // has Raft send heartbeats
+		endWith(future, n.stopped)
+		if err := future.Error(); err != nil {
+			return refused(ErrNotLeader, err)
+		}
+		voters, follow := 0, 0
+		for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+			if s.Suffrage != raft.Voter {
+				continue
+			}
+			voters++
+			if s.ID == raft.ServerID(n.cfg.ID) || n.acks.followed(s.ID, term, calls) {
+				follow++
+			}
+		}
+		switch {
+		case n.raft.CurrentTerm() != term: // it led in it no longer
+			return refused(ErrNotLeader, nil)
+		case follow > voters/2:
+			return nil
+		}
+	}
 }

@@ -244,7 +244,7 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.acks = &acks{Transport: n.transport(hlog), of: map[raft.ServerID]position{}}
+	n.acks = newAcks(n.transport(hlog))
 	trans := &inbound{Transport: n.acks, calls: make(chan raft.RPC), entries: cache, during: n.during}
 	if snaps.newest != (position{}) {
 		trans.newest.Store(&snaps.newest)
