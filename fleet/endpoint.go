@@ -157,6 +157,9 @@ type Release struct {
 // MaxReleases is how many releases of an endpoint are remembered.
 const MaxReleases = 20
 
+// StandbyWorkers is how many of the hosts that an endpoint's next workers would get fetch its image beforehand.
+const StandbyWorkers = 2
+
 // Endpoint is a serverless endpoint.
 type Endpoint struct {
 	ID        EndpointID   `cbor:"1,keyasint"`

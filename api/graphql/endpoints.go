@@ -29,8 +29,9 @@ func newEndpoint(s *session, r *v2.Endpoint) *endpoint {
 	e := &endpoint{
 		s: s, rec: r, ID: r.ID, Name: r.Name, Locations: join(r.DataCenterIDs), ScalerType: r.Scaling.Type, Type: typeWords[r.Type], ComputeType: "CPU",
 		UserID: string(s.caller.Who.Account), FlashBootType: r.FlashBoot, TemplateID: null(r.Template), IdleTimeout: int32(r.Workers.IdleTimeout),
-		Version: int32(r.Version), WorkersMax: int32(r.Workers.Max), WorkersMin: int32(r.Workers.Min), ExecutionTimeoutMs: float64(r.Timeout),
-		Env: pairsOf(r.Env), CreatedAt: scalar{r.CreatedAt}, InstanceIDs: []string{}, ModelReferences: []string{},
+		Version: int32(r.Version), WorkersMax: int32(r.Workers.Max), WorkersMin: int32(r.Workers.Min), WorkersStandby: fleet.StandbyWorkers,
+		ExecutionTimeoutMs: float64(r.Timeout),
+		Env:                pairsOf(r.Env), CreatedAt: scalar{r.CreatedAt}, InstanceIDs: []string{}, ModelReferences: []string{},
 	}
 	if g := r.GPU; g != nil {
 		e.ComputeType, e.GpuCount, e.AllowedCudaVersions, e.MinCudaVersion = "GPU", int32(g.Count), join(g.AllowedCUDA), null(g.MinCUDA)

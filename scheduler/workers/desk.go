@@ -148,10 +148,8 @@ func (w *Workers) look(ctx context.Context, d *desk) (next time.Time, err error)
 	return next, errors.Join(err, scaled, w.prefetch(ctx, d, &s))
 }
 
-const (
-	standby   = 2                // hosts that come next, which have an endpoint's image beforehand
-	fetchedIn = 30 * time.Minute // they are asked again: they keep it for an hour
-)
+// fetchedIn is after what time hosts that have an image beforehand are asked again: they keep it for an hour.
+const fetchedIn = 30 * time.Minute
 
 // prefetch has hosts that come next get the image of an endpoint, once a worker has shown that it works.
 func (w *Workers) prefetch(ctx context.Context, d *desk, s *scene) error {
@@ -161,7 +159,7 @@ func (w *Workers) prefetch(ctx context.Context, d *desk, s *scene) error {
 		return nil
 	}
 	d.fetched, d.fetchedAt = s.version, s.now // read and written by who looks alone
-	err := w.Pods.PrefetchWorkers(ctx, d.id, min(more, standby))
+	err := w.Pods.PrefetchWorkers(ctx, d.id, min(more, fleet.StandbyWorkers))
 	if fleet.RefusedForNow(err) || fleet.CodeOf(err) == fleet.CodeNotFound { // then none comes next
 		return nil
 	}
