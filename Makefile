@@ -31,7 +31,7 @@ WITHIN := -timeout 40m
 GO_TEST_FLAGS := -vet=off -race -count=1 -p $(P)
 GO_TEST := go test $(GO_TEST_FLAGS)
 # For suites in real time: what failed runs once more, and FLAKES names the file that then tells of it.
-GO_TEST_AGAIN := .bin/gotestsum --format pkgname --rerun-fails=1 --rerun-fails-max-failures=3 $(if $(FLAKES),--rerun-fails-report=$(FLAKES))
+GO_TEST_AGAIN := .bin/gotestsum --format pkgname --rerun-fails=1 --rerun-fails-max-failures=10 $(if $(FLAKES),--rerun-fails-report=$(FLAKES))
 
 .PHONY: help
 help: ## List the targets
@@ -169,9 +169,9 @@ e2e: $(TOOLS) build ## Run the end-to-end tests: real binaries, real containerd
 	$(GO_TEST_AGAIN) --packages='./test/e2e/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: clients
-clients: build ## Install the public clients of test/clients and drive real servers with them
+clients: $(TOOLS) build ## Install the public clients of test/clients and drive real servers with them
 	scripts/clients.sh
-	$(GO_TEST) $(WITHIN) ./test/clients/...
+	$(GO_TEST_AGAIN) --packages='./test/clients/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: test
 test: setup ## Everything that a change must pass

@@ -342,7 +342,7 @@ func TestTheNextAgentTakesOver(t *testing.T) {
 			default:
 			}
 			_, _ = c.Write([]byte("ping"))
-			_ = c.SetReadDeadline(time.Now().Add(time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			if _, err := c.Read(buf); err != nil {
 				missing++
 			}
