@@ -179,7 +179,7 @@ type switchable struct {
 	hold  atomic.Pointer[holding] // of what arrives; nil: nothing is held
 }
 
-// holding keeps what has arrived from being read, and lets nothing be sent.
+// holding keeps what has arrived from being read, and lets nothing be sent from then on.
 type holding struct {
 	arrived atomic.Int64
 	release chan struct{}
@@ -200,7 +200,7 @@ func (c holdable) Read(b []byte) (int, error) {
 }
 
 func (c holdable) Write(b []byte) (int, error) {
-	if h := c.of.hold.Load(); h != nil {
+	if h := c.of.hold.Load(); h != nil && h.arrived.Load() > 0 {
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Write(b)
