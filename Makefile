@@ -26,7 +26,7 @@ TOOLS := .bin/.tools-stamp
 # The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
 CONTAINERDS ?= containerd-2
 # A run that hangs ends then, with a trace of what it waits for; packages take far less, also on a busy machine.
-WITHIN := -timeout 40m
+WITHIN := -timeout 25m
 # What go vet finds, lint finds.
 GO_TEST_FLAGS := -vet=off -race -count=1 -p $(P)
 GO_TEST := go test $(GO_TEST_FLAGS)
@@ -119,7 +119,7 @@ SIM_LONG := ^(TestSeededClocks|TestAHostThatIsCutOffForHoursKeepsItsPods|TestCha
 
 .PHONY: sim
 sim: ## Run the simulation of a cluster, with the race detector, and 50 seeds without it; SEEDS=1000 runs so many seeds, with it
-	SEEDS=$(or $(SEEDS),6) $(GO_TEST) -timeout $(if $(SEEDS),12h,40m) $(if $(SEEDS),,-skip '$(SIM_LONG)') ./test/sim/...
+	SEEDS=$(or $(SEEDS),6) $(GO_TEST) -timeout $(if $(SEEDS),12h,25m) $(if $(SEEDS),,-skip '$(SIM_LONG)') ./test/sim/...
 	$(if $(SEEDS),,CGO_ENABLED=0 go test -vet=off -count=1 $(WITHIN) -run '^TestSeededFaults$$|$(SIM_LONG)' ./test/sim)
 
 .PHONY: hostile

@@ -187,3 +187,13 @@ func BenchmarkBarrier(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBarrierOfThree reads with nobody else who asks meanwhile; others would share its round.
+func BenchmarkBarrierOfThree(b *testing.B) {
+	first := leader(b, three(b, nil))
+	for b.Loop() {
+		if err := first.Barrier(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

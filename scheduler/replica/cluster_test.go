@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"gantry/scheduler/state"
+
+	"github.com/hashicorp/raft"
 )
 
 // three starts a cluster of three over TCP.
-func three(t *testing.T, change func(*Config)) []*member {
+func three(t testing.TB, change func(*Config)) []*member {
 	t.Helper()
 	var out []*member
 	var members []Member
@@ -28,7 +30,7 @@ func three(t *testing.T, change func(*Config)) []*member {
 }
 
 // leader waits until one of the members leads for sure.
-func leader(t *testing.T, members []*member) *member {
+func leader(t testing.TB, members []*member) *member {
 	t.Helper()
 	var found *member
 	eventually(t, "one leads", func() bool {
@@ -311,6 +313,7 @@ func TestAnswersFromBeforeAReadDoNotConfirmIt(t *testing.T) {
 	h := &holding{release: make(chan struct{})}
 	layers[first.cfg.ID].hold.Store(h)
 	eventually(t, "an answer has arrived", func() bool { return h.arrived.Load() > 0 })
+	term, calls := first.raft.CurrentTerm(), first.acks.begun()
 	got := make(chan error, 1)
 	go func() { got <- first.Barrier(within(t)) }()
 	eventually(t, "the read asks who leads", func() bool {
@@ -318,10 +321,60 @@ func TestAnswersFromBeforeAReadDoNotConfirmIt(t *testing.T) {
 		defer first.verifying.mu.Unlock()
 		return first.verifying.running != nil
 	})
-	time.Sleep(20 * time.Millisecond) // when Raft counts answers for the read cannot be seen
 	close(h.release)
 	if err := <-got; !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrBusy) {
 		t.Errorf("a read was answered: %v", err)
+	}
+	if first.mostFollow(term, calls) {
+		t.Error("answers from before count")
+	}
+}
+
+// slowTransport answers a call when it is told to.
+type slowTransport struct {
+	Transport
+	begun, answer chan struct{}
+}
+
+func (s slowTransport) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	s.begun <- struct{}{}
+	<-s.answer
+	resp.Success = true
+	return nil
+}
+
+func TestOnlyCallsThatBeganSinceCount(t *testing.T) {
+	slow := slowTransport{begun: make(chan struct{}), answer: make(chan struct{})}
+	a := newAcks(slow)
+	done := make(chan error)
+	call := func(term uint64) {
+		go func() {
+			done <- a.AppendEntries("b", "", &raft.AppendEntriesRequest{Term: term}, &raft.AppendEntriesResponse{})
+		}()
+		<-slow.begun
+	}
+	answer := func() {
+		t.Helper()
+		slow.answer <- struct{}{}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(3)
+	asked := a.begun()
+	answer()
+	if a.followed("b", 3, asked) {
+		t.Error("a call that was under way counts")
+	}
+	call(3)
+	answer()
+	if !a.followed("b", 3, asked) || a.followed("b", 2, asked) || a.followed("b", 4, asked) || a.followed("c", 3, asked) {
+		t.Error("a call that began since counts for its member and term, and for no other")
+	}
+	call(2)
+	answer()
+	if !a.followed("b", 3, asked) || a.followed("b", 2, asked) {
+		t.Error("a late answer of an earlier term takes the newest one's place")
 	}
 }
 

@@ -251,21 +251,26 @@ func (n *Node) ask() error {
 		if err := future.Error(); err != nil {
 			return refused(ErrNotLeader, err)
 		}
-		voters, follow := 0, 0
-		for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-			if s.Suffrage != raft.Voter {
-				continue
-			}
-			voters++
-			if s.ID == raft.ServerID(n.cfg.ID) || n.acks.followed(s.ID, term, calls) {
-				follow++
-			}
-		}
 		switch {
 		case n.raft.CurrentTerm() != term: // it led in it no longer
 			return refused(ErrNotLeader, nil)
-		case follow > voters/2:
+		case n.mostFollow(term, calls):
 			return nil
 		}
 	}
+}
+
+// mostFollow reports whether most voters, this node among them, have taken a call of a term that began after so many others.
+func (n *Node) mostFollow(term, calls uint64) bool {
+	voters, follow := 0, 0
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if s.ID == raft.ServerID(n.cfg.ID) || n.acks.followed(s.ID, term, calls) {
+			follow++
+		}
+	}
+	return follow > voters/2
 }

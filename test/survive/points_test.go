@@ -117,7 +117,7 @@ func (l *life) cut(a act, point string) (died bool, err error) {
 			return false, err
 		}
 	}
-	act := func() error {
+	do := func() error {
 		if err := a.begin(l); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
@@ -127,7 +127,7 @@ func (l *life) cut(a act, point string) (died bool, err error) {
 	if point != "" {
 		// The agent may come to the point, and die, before the act has begun.
 		done := make(chan error, 1)
-		go func() { done <- act() }()
+		go func() { done <- do() }()
 		select {
 		case <-l.agent.done:
 			died = true
@@ -142,7 +142,7 @@ func (l *life) cut(a act, point string) (died bool, err error) {
 			err = errors.Join(err, <-done)
 		}
 	} else {
-		err = act()
+		err = do()
 	}
 	if err != nil {
 		return died, err
