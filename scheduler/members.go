@@ -116,9 +116,13 @@ func (s *Service) CreateMemberToken(
 }
 
 // changeMembers runs one of the changes of Members.
-func (s *Service) changeMembers(fn func(Members) error) error {
+func (s *Service) changeMembers(ctx context.Context, fn func(Members) error) error {
 	if s.Members == nil {
 		return errAlone
+	}
+	// Afterwards this member may not lead any more.
+	if err := s.NoteAudit(ctx); err != nil {
+		return err
 	}
 	return fn(s.Members)
 }
@@ -126,22 +130,22 @@ func (s *Service) changeMembers(fn func(Members) error) error {
 // PromoteMember gives a member a vote. Its errors and those of the next three are those of Members: not_found,
 // rule, unavailable.
 func (s *Service) PromoteMember(ctx context.Context, id fleet.MemberID) error {
-	return s.changeMembers(func(m Members) error { return m.Promote(ctx, id) })
+	return s.changeMembers(ctx, func(m Members) error { return m.Promote(ctx, id) })
 }
 
 // DemoteMember takes a member's vote.
 func (s *Service) DemoteMember(ctx context.Context, id fleet.MemberID) error {
-	return s.changeMembers(func(m Members) error { return m.Demote(ctx, id) })
+	return s.changeMembers(ctx, func(m Members) error { return m.Demote(ctx, id) })
 }
 
 // RemoveMember takes a member out for ever.
 func (s *Service) RemoveMember(ctx context.Context, id fleet.MemberID, force bool) error {
-	return s.changeMembers(func(m Members) error { return m.Remove(ctx, id, force) })
+	return s.changeMembers(ctx, func(m Members) error { return m.Remove(ctx, id, force) })
 }
 
 // TransferLeadership hands leadership on; with an empty id to the most up-to-date voter.
 func (s *Service) TransferLeadership(ctx context.Context, id fleet.MemberID) error {
-	return s.changeMembers(func(m Members) error { return m.Transfer(ctx, id) })
+	return s.changeMembers(ctx, func(m Members) error { return m.Transfer(ctx, id) })
 }
 
 // SaveSnapshot writes a copy of everything that was acknowledged before the call, in the format of package

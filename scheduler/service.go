@@ -139,7 +139,11 @@ func propose[T any](ctx context.Context, s *Service, cmd state.Command) (T, erro
 func proposeOnce[T any](ctx context.Context, s *Service, cmd state.Command) (value T, replayed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
-	res, err := s.Node.Propose(ctx, cmd)
+	audit, cmds := fleet.AuditOf(ctx), []state.Command{cmd}
+	if audit.Pending() {
+		cmds = append(cmds, state.RecordAudit{Line: s.auditLine(audit.Line, cmd), With: true})
+	}
+	res, err := s.Node.Propose(ctx, cmds...)
 	if err != nil {
 		if !fleet.NothingDone(err) {
 			fleet.Touch(ctx)
@@ -150,6 +154,7 @@ func proposeOnce[T any](ctx context.Context, s *Service, cmd state.Command) (val
 		return value, false, res[0].Err
 	}
 	fleet.Touch(ctx)
+	audit.Recorded()
 	got := res[0].Value
 	if replay, ok := got.(state.Replay); ok {
 		got, replayed = replay.Value, true

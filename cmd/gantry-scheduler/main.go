@@ -56,6 +56,7 @@ type runCmd struct {
 	StopGrace         time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
 	KeepTerminat      time.Duration `name:"keep-terminated" default:"10m" help:"How long a terminated pod stays readable."`
 	KeepUsage         time.Duration `default:"9600h" help:"How long hourly usage, which billing shows, is kept (400 days)."`
+	KeepAudit         time.Duration `default:"2160h" help:"How long lines of the audit log are kept (90 days)."`
 	HeartbeatTimeout  time.Duration `default:"3200ms" help:"A host that is silent for longer has lost its session."`
 	HostTimeout       time.Duration `default:"1600ms" help:"A host that lost its session for longer is unreachable."`
 	RaftTimeout       time.Duration `default:"200ms" help:"Time without a word from the leader after which the schedulers elect another (50ms to 10s). Longer for slow links between them; all need the same."`
@@ -119,7 +120,7 @@ func (c *runCmd) validate() error {
 		faults = append(faults, errAddress)
 	}
 	for flag, d := range map[string]time.Duration{
-		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--host-timeout": c.HostTimeout,
+		"--keep-terminated": c.KeepTerminat, "--keep-usage": c.KeepUsage, "--keep-audit": c.KeepAudit, "--host-timeout": c.HostTimeout,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s must be above 0", flag))

@@ -45,13 +45,18 @@ func TestRateFlags(t *testing.T) {
 	}
 }
 
-func TestKeepUsageFlag(t *testing.T) {
+func TestKeepFlags(t *testing.T) {
 	if c := settings(t); c.KeepUsage != 400*24*time.Hour || c.validate() != nil {
 		t.Errorf("usage is kept for %s", c.KeepUsage)
 	}
-	c := settings(t, "--keep-usage=0s")
-	if err := c.validate(); err == nil || !strings.Contains(err.Error(), "--keep-usage must be above 0") {
-		t.Errorf("got %v", err)
+	if c := settings(t); c.KeepAudit != 90*24*time.Hour {
+		t.Errorf("the audit log is kept for %s", c.KeepAudit)
+	}
+	for _, flag := range []string{"--keep-usage", "--keep-audit"} {
+		c := settings(t, flag+"=0s")
+		if err := c.validate(); err == nil || !strings.Contains(err.Error(), flag+" must be above 0") {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 

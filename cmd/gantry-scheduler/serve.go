@@ -125,7 +125,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	d.service.Desks = d.workers
 	d.purger = &control.Purger{Store: m.store, Node: m.node, Keep: c.KeepTerminat, Every: purgeEvery, Sure: d.time.Sure, Log: log}
-	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Every: accountEvery, Sure: d.time.Sure, Log: log}
+	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Audit: c.KeepAudit, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
 	d.ender = &control.Ender{Store: m.store, Node: m.node, Pods: d.service, Every: endEvery, Sure: d.time.Sure, Log: log}
 	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Sure: d.time.Sure, Log: log}

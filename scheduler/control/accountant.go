@@ -14,12 +14,14 @@ import (
 )
 
 // Accountant is the leader's billing run. Soon after each full hour it settles all meters. It ends what a prepaid account has
-// running when its credit is used up in two runs in a row, and once an hour it deletes old usage and old idempotency
-// keys. It skips a run when the wall clock has jumped ahead or the time is uncertain, because none of this can be undone.
+// running when its credit is used up in two runs in a row, and once an hour it deletes old usage, old lines of the
+// audit log and old idempotency keys. It skips a run when the wall clock has jumped ahead or the time is uncertain,
+// because none of this can be undone.
 type Accountant struct {
 	Store *state.Store
 	Node  Proposer
 	Keep  time.Duration // how long hourly usage is kept
+	Audit time.Duration // how long lines of the audit log are kept; 0: always
 	Every time.Duration // between runs; used-up credit is found at most twice as long after its end
 	Log   *slog.Logger
 	// Clock is the wall clock; nil: time.Now.
@@ -170,6 +172,15 @@ func (a *Accountant) note(ctx context.Context, now time.Time) error {
 
 // purge forgets what is too old.
 func (a *Accountant) purge(ctx context.Context, now time.Time) error {
+	for a.Audit > 0 {
+		n, err := a.propose(ctx, state.PurgeAudit{Before: now.Add(-a.Audit), Limit: usageBatch, At: now})
+		if err != nil {
+			return fmt.Errorf("purge the audit log: %w", err)
+		}
+		if n, ok := n.(int); !ok || n < usageBatch {
+			break
+		}
+	}
 	for {
 		n, err := a.propose(ctx, state.PurgeUsage{Before: now.Add(-a.Keep), Limit: usageBatch, At: now})
 		if err != nil {

@@ -134,7 +134,7 @@ func (c *cluster) books(keep time.Duration, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- (&Accountant{Store: c.store, Node: c, Keep: keep, Every: 5 * time.Second, Log: log}).Run(ctx)
+		done <- (&Accountant{Store: c.store, Node: c, Keep: keep, Audit: keep, Every: 5 * time.Second, Log: log}).Run(ctx)
 	}()
 	return func() {
 		cancel()
@@ -308,6 +308,10 @@ func TestAccountantForgets(t *testing.T) {
 		c := newCluster(t, pods)
 		c.must(state.PutAccount{Account: fleet.Account{ID: "acme"}})
 		start := time.Now()
+		for i := range usageBatch + 1 {
+			c.must(state.RecordAudit{Line: fleet.AuditLine{Account: "acme", At: start.Add(time.Duration(i) * time.Second)}})
+		}
+		c.must(state.RecordAudit{Line: fleet.AuditLine{Account: "acme", Operation: "kept", At: start.Add(90 * time.Hour)}})
 		stop := c.books(48*time.Hour, slog.New(slog.DiscardHandler))
 		time.Sleep(30*time.Minute + 4*24*time.Hour)
 		synctest.Wait()
@@ -316,6 +320,9 @@ func TestAccountantForgets(t *testing.T) {
 		hours := c.usage(start, now)
 		if len(hours) != pods*48 || !hours[0].Hour.Equal(start.Add(48*time.Hour)) {
 			t.Errorf("%d records are left, from %s", len(hours), hours[0].Hour)
+		}
+		if page, err := c.store.Audit(fleet.AuditQuery{Limit: 10}); err != nil || len(page.Lines) != 1 || page.Lines[0].Operation != "kept" {
+			t.Errorf("of the audit log %+v are left: %v", page, err)
 		}
 		once := count[state.PurgeOnce](c)
 		if len(once) != 1+4*24 || !once[0].Before.Equal(start.Add(-24*time.Hour)) {

@@ -259,6 +259,9 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case ReadyWorkers:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}
+	case RecordAudit:
+		c.Line.At = t.logTime(c.Line.At)
+		return c, time.Time{}
 	case NoteBalances:
 		c.At = t.logTime(c.At)
 		return c, c.At

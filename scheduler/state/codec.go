@@ -101,6 +101,8 @@ func commandTypes() []Command {
 		Put[fleet.Cluster]{},
 		Delete[fleet.Cluster]{},
 		NoteBalances{},
+		RecordAudit{},
+		PurgeAudit{},
 	}
 }
 

@@ -155,7 +155,7 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	account := pick[fleet.AccountID](t, "owner", "acme", "acme", "acme", "other")
 	template := pick[fleet.TemplateID](t, "template", "tpl-1", "tpl-2")
 	registry := pick[fleet.RegistryID](t, "registry", "reg-1", "reg-2")
-	switch rapid.IntRange(0, 13).Draw(t, "owned") {
+	switch rapid.IntRange(0, 15).Draw(t, "owned") {
 	case 0, 1:
 		in := fleet.Template{ID: template, Account: account, Registry: registry, Public: rapid.Bool().Draw(t, "public"), CreatedAt: now}
 		w.view(func(v *View) {
@@ -188,6 +188,10 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 		return Delete[fleet.AccountSecret]{Account: account, ID: pick(t, "secret", "token", "other")}
 	case 10:
 		return PurgeOnce{Before: now.Add(-3 * time.Second)}
+	case 13:
+		return RecordAudit{Line: fleet.AuditLine{At: now, Account: account, Operation: "o"}, With: rapid.Bool().Draw(t, "with")}
+	case 14:
+		return PurgeAudit{Before: now.Add(-3 * time.Second), Limit: 2, At: now}
 	}
 	return w.drawKey(t, account, now)
 }

@@ -325,6 +325,11 @@ func laterSamples() []sample {
 			ID: "acme", Name: "Acme", CreatedAt: at(0), SpendLimit: ptr(20 * fleet.Dollar), LowBalance: ptr(50 * fleet.Dollar),
 		}}},
 		sample{cmd: NoteBalances{Accounts: []fleet.AccountID{"acme"}, At: at(9)}},
+		sample{cmd: RecordAudit{With: true, Line: fleet.AuditLine{
+			At: at(9), Account: "acme", Key: "k1", KeyName: "ci", Operator: true, Operation: "createPod", Object: "pod00000000001", Face: "v2",
+			Address: "192.0.2.1", Status: 201, Number: 7,
+		}}},
+		sample{cmd: PurgeAudit{Before: at(7), Limit: 10, At: at(8)}},
 		sample{"-underlay", PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", Underlay: fleet.UnderlayPrivate}}},
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},

@@ -48,6 +48,9 @@ type tables struct {
 	balances    table.Table[fleet.AccountID, fleet.Money]
 	lowBalances table.Table[fleet.AccountID, time.Time] // since when they are, of those whose owners were told
 	usage       table.Cold[fleet.Amounts]
+	audit       table.Cold[fleet.AuditLine]
+	auditSpans  table.Table[fleet.AccountID, auditSpan]
+	auditLast   table.Table[string, uint64] // the last Number; one row
 	accounts    table.Table[fleet.AccountID, fleet.Account]
 	keys        table.Table[fleet.KeyID, fleet.Key]
 	tokens      table.Table[fleet.TokenID, fleet.JoinToken]
@@ -145,6 +148,9 @@ func newTables(level uint64) *tables {
 		balances:    table.New[fleet.AccountID, fleet.Money]("balances"),
 		lowBalances: table.New[fleet.AccountID, time.Time]("lowBalances"),
 		usage:       table.Cold[fleet.Amounts]{Bucket: "usage"},
+		audit:       table.Cold[fleet.AuditLine]{Bucket: "audit"},
+		auditSpans:  table.New[fleet.AccountID, auditSpan]("auditSpans"),
+		auditLast:   table.New[string, uint64]("auditLast"),
 		accounts:    table.New[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        table.New[fleet.KeyID, fleet.Key]("keys"),
 		tokens:      table.New[fleet.TokenID, fleet.JoinToken]("tokens"),
@@ -196,7 +202,7 @@ func newTables(level uint64) *tables {
 // Tables implements table.Set.
 func (tb *tables) Tables() []table.Any {
 	return []table.Any{
-		&tb.clock, &tb.balances, &tb.lowBalances, &tb.meters, &tb.usage,
+		&tb.clock, &tb.balances, &tb.lowBalances, &tb.meters, &tb.usage, &tb.audit, &tb.auditSpans, &tb.auditLast,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,

@@ -21,6 +21,8 @@ type txn struct {
 	// Of the command at hand.
 	now  time.Time // the log's, of commands that charge; see timed
 	room int64     // how many hourly records it may still write; see charge
+	// changed says that the command before it in its entry was accepted, and no Replay.
+	changed bool
 }
 
 func newTxn(base *tables, batch *table.Txn) *txn {
@@ -35,16 +37,20 @@ func newTxn(base *tables, batch *table.Txn) *txn {
 // run decides the commands of one entry, each on its own.
 func (t *txn) run(cmds []Command) []entry.Result {
 	out := make([]entry.Result, 0, len(cmds))
+	t.changed = false
 	for _, cmd := range cmds {
 		t.room = maxSettle
 		t.Discard()
 		cmd, t.now = t.timed(cmd)
 		value, err := cmd.apply(t)
 		if err != nil {
+			t.changed = false
 			out = append(out, entry.Result{Err: err})
 			continue
 		}
 		t.Keep()
+		_, again := value.(Replay)
+		t.changed = !again
 		out = append(out, entry.Result{Value: value})
 	}
 	return out

@@ -160,6 +160,22 @@ func (s *Store[S]) Cold() (*ColdView, error) {
 	return v, nil
 }
 
+// Close ends a view that Range does not end.
+func (v *ColdView) Close() error { return v.tx.Rollback() }
+
+// At returns a row; nil when it is not there. The view goes on.
+func (c *Cold[T]) At(v *ColdView, key string) (*T, error) {
+	if was, ok := c.before(v.undo)[key]; ok {
+		return was, nil
+	}
+	value := v.tx.Bucket([]byte(c.Bucket)).Get([]byte(key))
+	if value == nil {
+		return nil, nil
+	}
+	row := new(T)
+	return row, v.enc.Dec.Unmarshal(value, row)
+}
+
 // Range calls fn with the rows from one key up to, but without, another, in no order; key and row are fn's only until it returns.
 // Then the view is over.
 func (c *Cold[T]) Range(v *ColdView, from, to string, fn func(key []byte, row *T) error) (err error) {
