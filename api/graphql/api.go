@@ -129,7 +129,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request) (*engine.Response, 
 	}
 	s.ctx, s.cancel = context.WithTimeout(r.Context(), callTimeout)
 	defer s.cancel()
-	s.ctx = context.WithValue(s.ctx, sessionKey{}, s)
+	s.ctx = context.WithValue(fleet.WithAudit(s.ctx, fleet.AuditLine{}), sessionKey{}, s)
 	out, err := a.run(s, doc, in)
 	switch {
 	case err != nil:

@@ -3,6 +3,7 @@ package graphql
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -187,7 +188,8 @@ func (s *session) said(code fleet.Code, text string) error {
 	return r
 }
 
-// tracer counts what is resolved, and ends a request that resolves too much: introspection alone can ask for more than any list.
+// tracer notes which mutation is resolved, counts what is, and ends a request that resolves too much: introspection
+// alone can ask for more than any list.
 type tracer struct{}
 
 func (tracer) TraceQuery(
@@ -196,12 +198,19 @@ func (tracer) TraceQuery(
 	return ctx, func([]*errors.QueryError) {}
 }
 
-func (tracer) TraceField(ctx context.Context, _, of, _ string, _ bool, _ map[string]any) (context.Context, func(*errors.QueryError)) {
+func (tracer) TraceField(ctx context.Context, _, of, field string, _ bool, _ map[string]any) (context.Context, func(*errors.QueryError)) {
 	cost := int64(1)
 	if strings.HasPrefix(of, "__") {
 		cost = introspectionCost
 	}
-	if s := sessionOf(ctx); s != nil && s.resolved.Add(cost) > maxResolved {
+	s := sessionOf(ctx)
+	if s == nil {
+		return ctx, nothing
+	}
+	if of == "Mutation" { // one is resolved after the other
+		fleet.AuditOf(s.ctx).Begin(fleet.AuditLine{Operation: field, Face: "graphql", Status: http.StatusOK})
+	}
+	if s.resolved.Add(cost) > maxResolved {
 		s.cancel()
 	}
 	return ctx, nothing

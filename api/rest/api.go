@@ -96,6 +96,7 @@ func New(cfg Config) (*API, error) {
 	a.registerSecrets()
 	a.registerBilling()
 	a.registerEvents()
+	a.registerAudit()
 	a.registerOperators()
 	a.registerHealth()
 	a.registerDocument("/v2/openapi.json", "Operators")

@@ -68,7 +68,7 @@ func (c *Caller) Call(ctx context.Context, id string, params url.Values, body an
 	if err := in.mustBeOwn(); err != nil {
 		return nil, err
 	}
-	out, err := op.run(ctx, in, body)
+	out, err := op.run(audited(ctx, in, &op.route), in, body)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(c.w.Header(), in.w.Header())

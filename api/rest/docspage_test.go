@@ -21,7 +21,7 @@ import (
 // Bytes of the page at most, as it is and as browsers get it.
 const (
 	maxDocsPage   = 900 << 10
-	maxDocsPacked = 80 << 10
+	maxDocsPacked = 96 << 10
 )
 
 func docsAPI(t *testing.T) *API {

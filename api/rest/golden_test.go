@@ -165,7 +165,15 @@ var shownHeaders = []string{
 // play sends the row's request to a new server and shows both sides.
 func play(t *testing.T, r row) (string, answer) {
 	t.Helper()
-	s := newSite(t, r.config, rest.Limits{})
+	s, ask := prepare(t, r)
+	got := ask()
+	return s.show(t, r, got), got
+}
+
+// prepare makes a new server and sends it what comes before the row's request, which ask sends.
+func prepare(t *testing.T, r row) (s *site, ask func() answer) {
+	t.Helper()
+	s = newSite(t, r.config, rest.Limits{})
 	if r.setup != nil {
 		r.setup(t, s.plane)
 	}
@@ -180,8 +188,12 @@ func play(t *testing.T, r row) (string, answer) {
 	if r.warm != "" {
 		s.ask(t, r.method, path, r.key, r.warm, header...)
 	}
-	got := s.ask(t, r.method, path, r.key, body, header...)
+	return s, func() answer { return s.ask(t, r.method, path, r.key, body, header...) }
+}
 
+// show shows both sides of a row.
+func (s *site) show(t *testing.T, r row, got answer) string {
+	t.Helper()
 	var out strings.Builder
 	fmt.Fprintf(&out, "=== %s\n# %s\n%s %s\n", r.name, r.rule, r.method, r.path)
 	if r.key != "" {
@@ -210,7 +222,7 @@ func play(t *testing.T, r row) (string, answer) {
 		fmt.Fprintf(&out, "\n%s\n", s.plane.Named(indented(got.body)))
 	}
 	out.WriteString("\n")
-	return out.String(), got
+	return out.String()
 }
 
 // listedIDs returns the identifiers of a list of pods, one per line.

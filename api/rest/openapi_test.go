@@ -258,11 +258,27 @@ func (b *book) checkAnswer(t *testing.T, r row, got answer) {
 	if kind == "" || kind == "text/event-stream" || r.method == http.MethodHead {
 		return
 	}
-	v, err := jsonschema.UnmarshalJSON(strings.NewReader(got.body))
+	if kind == "application/x-ndjson" {
+		if b.at(append(keys, "content", kind)...) == nil {
+			t.Errorf("the document does not know %s of %v", kind, keys)
+		}
+		keys = append(keys, "content", "application/json", "schema", "properties", "lines", "items")
+		for line := range strings.Lines(got.body) {
+			b.checkText(t, line, keys)
+		}
+		return
+	}
+	b.checkText(t, got.body, append(keys, "content", kind, "schema"))
+}
+
+// checkText compares a text in JSON with the schema at keys.
+func (b *book) checkText(t *testing.T, text string, keys []string) {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.check(t, got.body, v, append(keys, "content", kind, "schema")...)
+	b.check(t, text, v, keys...)
 }
 
 // template returns the path of the route that a request path has, "" for none.

@@ -84,6 +84,9 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 			}
 		}
 		out, err := f(ctx, c, &in)
+		if err == nil && rt.method != http.MethodGet {
+			a.noteChange(ctx)
+		}
 		if err == nil && out != nil && list {
 			err = paged(c, reflect.ValueOf(out).Elem(), field)
 		}
@@ -181,7 +184,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 			if err = c.mustBeOwn(); err != nil {
 				return err
 			}
-			return f(ctx, c)
+			return f(audited(ctx, c, &rt), c)
 		}()
 		if err != nil {
 			if attempt.Untouched(err) {

@@ -8,6 +8,7 @@ type Service interface {
 	PodService
 	InsideService
 	EventService
+	AuditService
 	CatalogService
 	TemplateService
 	EndpointService

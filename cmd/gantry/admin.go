@@ -21,6 +21,7 @@ type adminCmd struct {
 	Network        adminNetworkCmd   `cmd:"" help:"Show and change the settings of private networks."`
 	Placement      adminPlacementCmd `cmd:"" help:"Show and change the share of hosts that is reserved for their GPUs."`
 	StoragePrices  adminStorageCmd   `cmd:"" help:"Show and change the prices of storage."`
+	Audit          adminAuditCmd     `cmd:"" help:"See who changed what in all accounts, and from where."`
 	TemplateSource adminSourceCmd    `cmd:"" help:"Put a public template into a slice of the catalog."`
 }
 

@@ -59,6 +59,7 @@ type cli struct {
 	Account  accountCmd    `cmd:"" group:"account" help:"Show your account and its balance; create and change accounts (for operators)."`
 	Billing  billingCmd    `cmd:"" group:"account" help:"See what was charged, and for what."`
 	Events   eventsCmd     `cmd:"" group:"account" help:"Follow what changes in your account: pods, workers, endpoints, volumes, balance and more."`
+	Audit    auditCmd      `cmd:"" group:"account" help:"See who changed what in your account, and from where."`
 	Key      keyCmd        `cmd:"" group:"account" help:"Create, list, change and delete the API keys of your account."`
 	SSHKey   sshKeyCmd     `cmd:"" group:"account" name:"ssh-key" help:"See and change the SSH keys that pods get."`
 	Host     hostCmd       `cmd:"" group:"operators" help:"See hosts, change them, and let new ones join."`

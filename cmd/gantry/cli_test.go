@@ -134,6 +134,25 @@ k3n8w0zq5r7d2a  web   RUNNING (stopping)  cpu3c 2 vCPU 4 GB  docker.io/library/n
 			},
 		},
 		{
+			name: "the audit log", args: "audit --from 2026-10-01 --object p7x1c9v2b6n8e4",
+			api:  map[string][]string{"GET /v2/audit": {"200 " + auditLine + "\n"}},
+			want: result{Out: "2026-10-01 12:00:01.500 UTC  v2  createPod  p7x1c9v2b6n8e4  acc00000000001  c\ufffdi  -\n"},
+		},
+		{
+			name: "the audit log as json", args: "admin audit --account acc00000000001 -o json --limit 0",
+			api:  map[string][]string{"GET /admin/v1/audit": {"200 " + auditLine + "\n" + auditLine + "\n"}},
+			want: result{Out: auditLine + "\n" + auditLine + "\n"},
+		},
+		{
+			name: "the audit log is cut off", args: "audit",
+			api:  map[string][]string{"GET /v2/audit": {"200 " + auditLine[:40]}},
+			want: result{Code: 1, Err: "gantry: read the audit log: unexpected EOF\n"},
+		},
+		{
+			name: "the audit log with a limit that is none", args: "audit --limit=-1",
+			want: result{Code: exitUsage, Err: "gantry: --limit must be 0 to 10000\nRun \"gantry audit --help\" for more.\n"},
+		},
+		{
 			name: "a new key's text is alone", args: "key create ci --expires-in 24h",
 			api:  map[string][]string{"POST /v2/account/keys": {`201 {"key":{"id":"m2c9v4x7b1n5q8","name":"ci","expiresAt":"2026-10-02T12:01:30.000Z"},"apiKey":"gk_new"}`}},
 			want: result{Out: "gk_new\n", Err: "Key m2c9v4x7b1n5q8 (ci) was made and ends 2026-10-02 12:01:30.000 UTC. Keep its text: it is not shown again.\n"},
@@ -203,3 +222,7 @@ NVIDIA B200  -     180 GB  12.8  $5.990    -            -         8     HIGH  de
 		})
 	}
 }
+
+// auditLine is a line of the audit log as the API sends it.
+const auditLine = `{"at":"2026-10-01T12:00:01.500Z","accountId":"acc00000000001","keyId":"k1","keyName":"c\u001bi","operator":false,` +
+	`"operation":"createPod","objectId":"p7x1c9v2b6n8e4","face":"v2","address":null,"status":201}`
