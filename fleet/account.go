@@ -25,6 +25,22 @@ type Account struct {
 	SpendLimit *Money `cbor:"9,keyasint,omitempty"`
 	// LowBalance is the balance below which its owner is told; 0: never; nil: what the account spends in LowFor.
 	LowBalance *Money `cbor:"10,keyasint,omitempty"`
+	// Webhook is where its events are sent; nil: nowhere.
+	Webhook *AccountWebhook `cbor:"11,keyasint,omitempty"`
+}
+
+// AccountWebhook is where an account's events are sent, and which.
+type AccountWebhook struct {
+	URL   string      `cbor:"1,keyasint"`
+	Kinds []EventKind `cbor:"2,keyasint"`           // by name, each once
+	Key   []byte      `cbor:"3,keyasint,omitempty"` // the sealed secret under which calls are signed; nil: they are not
+}
+
+// WebhookState is how far the calls of an account's webhook are.
+type WebhookState struct {
+	Place EventPlace `cbor:"1,keyasint"`           // of the last event that was sent, or given up
+	At    time.Time  `cbor:"2,keyasint"`           // when the last call was taken or given up; zero: there was none
+	Error string     `cbor:"3,keyasint,omitempty"` // why it was given up; empty: it was taken
 }
 
 // LowFor is for how long a low balance lasts at the present rate, where the account did not say which balance is low.

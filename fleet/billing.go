@@ -76,6 +76,7 @@ type AccountView struct {
 	Used       Counts
 	Defaults   Limits    // of accounts that have none of their own
 	LowSince   time.Time // since when its owner is told that the balance is low; zero: it is not
+	Webhook    WebhookState
 }
 
 // AccountUpdate changes an account; nil leaves a field as it is.
@@ -88,8 +89,18 @@ type AccountUpdate struct {
 	AccountSettings
 }
 
-// AccountSettings are what an account says of its own money; nil leaves one as it is, below 0 takes it back. See Account.
-type AccountSettings struct{ SpendLimit, LowBalance *Money }
+// AccountSettings are what an account says of itself; nil leaves one as it is. See Account.
+type AccountSettings struct {
+	SpendLimit, LowBalance *Money // below 0 takes it back
+	Webhook                *WebhookRequest
+}
+
+// WebhookRequest asks for another webhook of an account; without URL for none.
+type WebhookRequest struct {
+	URL    string
+	Kinds  []EventKind
+	Secret *Secret // nil: as it is; empty: calls are not signed
+}
 
 // KeyRequest asks for a key.
 type KeyRequest struct {

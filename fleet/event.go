@@ -90,9 +90,14 @@ type Event struct {
 
 // EventPlace is where an event is in the log: the id of an event. The zero value is before all.
 type EventPlace struct {
-	Lineage uint64 // of the cluster
-	Index   uint64
-	Seq     uint32
+	Lineage uint64 `cbor:"1,keyasint,omitempty"` // of the cluster
+	Index   uint64 `cbor:"2,keyasint"`
+	Seq     uint32 `cbor:"3,keyasint"`
+}
+
+// Before reports whether a place is before another one of the same lineage, or of another lineage.
+func (p EventPlace) Before(o EventPlace) bool {
+	return p.Lineage != o.Lineage || p.Index < o.Index || p.Index == o.Index && p.Seq < o.Seq
 }
 
 // EventPlaceForm is the form of an event's id.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
+	"gantry/serverless/webhook"
 )
 
 const (
@@ -86,7 +88,7 @@ func (s *Service) AccountByID(ctx context.Context, id fleet.AccountID) (fleet.Ac
 func accountView(v *state.View, a fleet.Account, now time.Time) fleet.AccountView {
 	return fleet.AccountView{
 		Account: a, Balance: v.Balance(a.ID, now), HourlyRate: v.HourlyRate(a.ID), Used: v.Used(a.ID), Defaults: v.Limits(),
-		LowSince: v.LowSince(a.ID),
+		LowSince: v.LowSince(a.ID), Webhook: v.WebhookState(a.ID),
 	}
 }
 
@@ -114,10 +116,13 @@ func (s *Service) UpdateAccount(
 	if err := checkQuotas(change.Quotas); err != nil {
 		return fleet.AccountView{}, err
 	}
-	_, err := propose[fleet.Account](ctx, s, state.UpdateAccount{
-		Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress, Limits: change.Limits,
-		SpendLimit: change.SpendLimit, LowBalance: change.LowBalance,
-	})
+	hook, err := s.newWebhook(ctx, id, change.Webhook)
+	if err == nil {
+		_, err = propose[fleet.Account](ctx, s, state.UpdateAccount{
+			Account: id, Name: change.Name, Prepaid: change.Prepaid, Quotas: change.Quotas, Egress: change.Egress, Limits: change.Limits,
+			SpendLimit: change.SpendLimit, LowBalance: change.LowBalance, Webhook: hook,
+		})
+	}
 	if err != nil {
 		return fleet.AccountView{}, err
 	}
@@ -125,7 +130,44 @@ func (s *Service) UpdateAccount(
 	return s.AccountByID(ctx, id)
 }
 
-// SetAccount changes what the caller's account says of its own money. Errors: invalid.
+// purposeEvents is the kind of sealed secrets of accounts' webhooks; see sealPurpose.
+const purposeEvents = "account webhook secret"
+
+// newWebhook returns what a change makes of an account's webhook, with its secret sealed; nil: it stays. Errors: not_found, invalid.
+func (s *Service) newWebhook(ctx context.Context, id fleet.AccountID, in *fleet.WebhookRequest) (*fleet.AccountWebhook, error) {
+	if in == nil || in.URL == "" {
+		return map[bool]*fleet.AccountWebhook{true: {}}[in != nil], nil
+	}
+	out := &fleet.AccountWebhook{URL: in.URL, Kinds: in.Kinds}
+	err := webhook.CheckURL("$.webhook.url", in.URL)
+	switch {
+	case err != nil:
+	case in.Secret == nil:
+		err = s.read(ctx, func(v *state.View) error {
+			if a, ok := v.Account(id); ok && a.Webhook != nil {
+				out.Key = a.Webhook.Key
+			}
+			return nil
+		})
+	case *in.Secret != "":
+		out.Key, err = s.Sealer.Seal(sealPurpose(purposeEvents, id, ""), []byte(in.Secret.Reveal()))
+	}
+	return out, err
+}
+
+// WebhookSecret opens the secret under which the calls of an account's webhook are signed; empty: they are not.
+func (s *Service) WebhookSecret(hook fleet.AccountWebhook, id fleet.AccountID) (fleet.Secret, error) {
+	if len(hook.Key) == 0 {
+		return "", nil
+	}
+	plain, err := s.Sealer.Open(sealPurpose(purposeEvents, id, ""), hook.Key)
+	if err != nil {
+		return "", fmt.Errorf("open the secret of the webhook of account %s: %w", id, err)
+	}
+	return fleet.Secret(plain), nil
+}
+
+// SetAccount changes the settings of the caller's account. Errors: invalid, rule (more webhooks than all accounts may have).
 func (s *Service) SetAccount(ctx context.Context, who fleet.Principal, change fleet.AccountSettings) (fleet.AccountView, error) {
 	return s.UpdateAccount(ctx, who.Account, fleet.AccountUpdate{AccountSettings: change})
 }

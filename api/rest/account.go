@@ -3,7 +3,10 @@ package rest
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 
 	"gantry/api/auth"
 	"gantry/api/limit"
@@ -15,7 +18,7 @@ import (
 type AccountService interface {
 	// Account returns the caller's account with its money.
 	Account(ctx context.Context, who fleet.Principal) (fleet.AccountView, error)
-	// SetAccount changes what the caller's account says of its own money.
+	// SetAccount changes the settings of the caller's account.
 	SetAccount(ctx context.Context, who fleet.Principal, change fleet.AccountSettings) (fleet.AccountView, error)
 	SSHKeys(ctx context.Context, who fleet.Principal) ([]string, error)
 	SetSSHKeys(ctx context.Context, who fleet.Principal, keys []string) error
@@ -41,11 +44,53 @@ func (a *API) registerAccount() {
 }
 
 func exampleAccountSettings() v2.UpdateAccountSettingsRequest {
-	return v2.UpdateAccountSettingsRequest{SpendLimit: v2.Value(20.0), LowBalance: v2.Value(50.0)}
+	return v2.UpdateAccountSettingsRequest{SpendLimit: v2.Value(20.0), LowBalance: v2.Value(50.0), Webhook: v2.Value(v2.WebhookRequest{
+		URL: "https://ops.example.com/gantry", Kinds: []string{string(fleet.EventPod), string(fleet.EventLowBalance)},
+	})}
 }
 
 func updateAccountSettings(ctx context.Context, svc AccountService, c *call, in *v2.UpdateAccountSettingsRequest) (*v2.Account, error) {
-	return show(accountRecord)(svc.SetAccount(ctx, c.who, fleet.AccountSettings{SpendLimit: ownMoney(in.SpendLimit), LowBalance: ownMoney(in.LowBalance)}))
+	hook, err := c.webhook(in.Webhook)
+	if err != nil {
+		return nil, err
+	}
+	return show(accountRecord)(svc.SetAccount(ctx, c.who, fleet.AccountSettings{
+		SpendLimit: ownMoney(in.SpendLimit), LowBalance: ownMoney(in.LowBalance), Webhook: hook,
+	}))
+}
+
+// webhook reads where an account's events are to be sent; nil where the body says nothing. A key gives away only what it may read.
+// Errors: invalid, forbidden.
+func (c *call) webhook(in v2.Maybe[v2.WebhookRequest]) (*fleet.WebhookRequest, error) {
+	if !in.Set || in.Value == nil {
+		return map[bool]*fleet.WebhookRequest{true: {}}[in.Set], nil
+	}
+	out := &fleet.WebhookRequest{URL: in.Value.URL}
+	if in.Value.Secret != nil {
+		out.Secret = new(in.Value.Secret.Secret())
+	}
+	for _, name := range in.Value.Kinds {
+		if fleet.EventKinds()[fleet.EventKind(name)] == "" {
+			return nil, fleet.Invalid("$.webhook.kinds", "names no kind of event")
+		}
+	}
+	q, err := c.eventKinds(slices.Sorted(maps.Keys(fleet.EventKinds())), in.Value.Kinds, false)
+	out.Kinds = q
+	return out, err
+}
+
+func webhookRecord(h *fleet.AccountWebhook, s fleet.WebhookState) *v2.Webhook {
+	if h == nil {
+		return nil
+	}
+	out := &v2.Webhook{Signed: len(h.Key) > 0, At: v2.AtOrNull(s.At), Error: v2.Text(s.Error)}
+	if u, err := url.Parse(h.URL); err == nil {
+		out.Address = u.Scheme + "://" + u.Host
+	}
+	for _, kind := range h.Kinds {
+		out.Kinds = append(out.Kinds, string(kind))
+	}
+	return out
 }
 
 // ownMoney is what an account says of its own money: nil where it says nothing, below 0 for null.
@@ -76,6 +121,6 @@ func accountRecord(v fleet.AccountView) v2.Account {
 		ID: string(v.Account.ID), Name: v.Account.Name, Balance: v.Balance.USD(), HourlyRate: v.HourlyRate.USD(),
 		Prepaid: v.Account.Prepaid, Egress: cmp.Or(string(v.Account.Egress), wordOpen), CreatedAt: v2.At(v.Account.CreatedAt),
 		SpendLimit: usdOrNull(v.Account.SpendLimit), LowBalance: usdOrNull(v.Account.LowBalance), LowBalanceSince: v2.AtOrNull(v.LowSince),
-		Limits: accountLimits(&v),
+		Webhook: webhookRecord(v.Account.Webhook, v.Webhook), Limits: accountLimits(&v),
 	}
 }

@@ -90,21 +90,27 @@ func (c *call) eventQuery(kinds []fleet.EventKind, operator bool) (fleet.EventQu
 	if at, ok := fleet.ParseEventPlace(c.args.text("Last-Event-ID")); ok {
 		q.After = &at
 	}
-	asked := c.args["kind"]
+	var err error
+	q.Kinds, err = c.eventKinds(kinds, c.args["kind"], operator)
+	return q, err
+}
+
+// eventKinds returns those kinds that are asked for; without any, all that the key may read. Errors: forbidden.
+func (c *call) eventKinds(kinds []fleet.EventKind, asked []string, operator bool) (out []fleet.EventKind, err error) {
 	for _, kind := range kinds {
 		if len(asked) > 0 && !slices.Contains(asked, string(kind)) {
 			continue
 		}
 		if operator || c.who.May(fleet.EventKinds()[kind], fleet.AccessRead) {
-			q.Kinds = append(q.Kinds, kind)
+			out = append(out, kind)
 		} else if len(asked) > 0 {
-			return q, fleet.Forbidden("this key lacks " + auth.Read(fleet.EventKinds()[kind]).String())
+			return nil, fleet.Forbidden("this key lacks " + auth.Read(fleet.EventKinds()[kind]).String())
 		}
 	}
-	if len(q.Kinds) == 0 {
-		return q, fleet.Forbidden("this key may read nothing that has events")
+	if len(out) == 0 {
+		return nil, fleet.Forbidden("this key may read nothing that has events")
 	}
-	return q, nil
+	return out, nil
 }
 
 // sendEvents answers with events until the reader is gone, the API closes, or the key may not read them any more.
@@ -203,6 +209,17 @@ func (a *API) writeEvents(ctx context.Context, c *call, s *stream, events []flee
 		}
 	}
 	return nil
+}
+
+// EventsBody is what a webhook is called with: events without the objects' records.
+func EventsBody(events []fleet.Event) ([]byte, error) {
+	out := struct {
+		Events []v2.Event `json:"events"`
+	}{make([]v2.Event, len(events))}
+	for i := range events {
+		out.Events[i] = eventRecord(&events[i])
+	}
+	return json.Marshal(out)
 }
 
 // eventRecord is an event without the object's record.

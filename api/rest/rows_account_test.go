@@ -14,7 +14,7 @@ import (
 func init() {
 	addRows(accountRows, "200 account with its money", "200 SSH keys", "422 SSH key")
 	addRows(accountLimitRows, "200 limits", "403 quota exceeded")
-	addRows(ownLimitRows, "200 own limits", "402 own spend limit")
+	addRows(ownLimitRows, "200 own limits", "402 own spend limit", "200 own webhook", "422 URL", "422 event kind")
 	addRows(partRows, "200 list in parts", "400 cursor")
 	addRows(moreKeyRows, "key presets and permissions", "endpoints of a key", "200 key", "disabled and enabled keys", "last use of a key",
 		"key of a key that expires")
@@ -228,6 +228,15 @@ func ownLimitRows() []row {
 	refused := func(name, path, body string) row {
 		return row{topic: "own-limits", name: name, rule: "402 own spend limit", method: "POST", path: path, key: plane.User, body: body, setup: least}
 	}
+	again := func(name, rule, body string) row {
+		r := set(name, rule, plane.User, body)
+		r.warm = `{"webhook":{"url":"https://ops.example.com/secret?token=x","kinds":["pod"],"secret":"placeholder-secret"}}`
+		return r
+	}
+	foreign := set("webhook-permission", "403 key without the permission", plane.User, `{"webhook":{"url":"https://example.com/","kinds":["pod"]}}`)
+	foreign.setup = func(_ *testing.T, p *plane.Plane) {
+		p.Restrict(plane.User, map[fleet.Group]fleet.Access{fleet.GroupAccount: fleet.AccessWrite})
+	}
 	null := set("null", "200 own limits", plane.User, `{"spendLimit":null}`)
 	null.setup = least
 	return []row{
@@ -238,6 +247,17 @@ func ownLimitRows() []row {
 		set("type", "422 wrong type", plane.User, `{"spendLimit":"20"}`),
 		set("unknown", "422 unknown property", plane.User, `{"prepaid":false}`),
 		set("reader", "403 key without the permission", plane.Reader, `{"spendLimit":20}`),
+		set("webhook", "200 own webhook", plane.User,
+			`{"webhook":{"url":"https://ops.example.com/secret?token=x","kinds":["pod","low-balance"],"secret":"placeholder-secret"}}`),
+		again("webhook-changed", "200 own webhook", `{"webhook":{"url":"http://other.example.com"}}`),
+		again("webhook-unsigned", "200 own webhook", `{"webhook":{"url":"http://other.example.com","kinds":["pod"],"secret":""}}`),
+		again("webhook-none", "200 own webhook", `{"webhook":null}`),
+		again("webhook-kept", "200 own limits", `{"spendLimit":20}`),
+		set("webhook-url", "422 URL", plane.User, `{"webhook":{"url":"ftp://example.com/"}}`),
+		set("webhook-login", "422 URL", plane.User, `{"webhook":{"url":"https://me:secret@example.com/"}}`),
+		set("webhook-kind", "422 event kind", plane.User, `{"webhook":{"url":"https://example.com/","kinds":["host"]}}`),
+		set("webhook-members", "422 bound", plane.User, `{"webhook":{"kinds":[],"secret":"short"}}`),
+		foreign,
 		refused("pod", "/v2/pods", gpuBody),
 		refused("dry-run", "/v2/pods?dryRun=true", gpuBody),
 		refused("volume", "/v2/network-volumes", `{"name":"datasets","size":100,"dataCenter":"dev-1"}`),

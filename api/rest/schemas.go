@@ -26,6 +26,7 @@ func newRegistry() huma.Registry {
 		reflect.TypeFor[v2.Maybe[float64]]():             reflect.TypeFor[float64](),
 		reflect.TypeFor[v2.Maybe[v2.Time]]():             reflect.TypeFor[time.Time](),
 		reflect.TypeFor[v2.Maybe[admin.AccountQuotas]](): reflect.TypeFor[admin.AccountQuotas](),
+		reflect.TypeFor[v2.Maybe[v2.WebhookRequest]]():   reflect.TypeFor[v2.WebhookRequest](),
 	} {
 		reg.RegisterTypeAlias(from, to)
 	}

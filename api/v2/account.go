@@ -13,14 +13,33 @@ type Account struct {
 	SpendLimit      *float64 `json:"spendLimit" doc:"The most that it lets itself spend, in USD per hour; null: limits.spendPerHour."`
 	LowBalance      *float64 `json:"lowBalance" doc:"The balance in USD below which an event says so; 0: never; null: a day's spending."`
 	LowBalanceSince *Time    `json:"lowBalanceSince" doc:"When its balance became low."`
+	Webhook         *Webhook `json:"webhook" doc:"Where its events are sent; null: nowhere."`
 
 	Limits AccountLimits `json:"limits" doc:"How much it may have, and has. What would be more is refused: 403, quota_exceeded."`
 }
 
-// UpdateAccountSettingsRequest is the body with which an account changes what it says of its own money.
+// UpdateAccountSettingsRequest is the body with which an account changes its own settings.
 type UpdateAccountSettingsRequest struct {
 	SpendLimit Maybe[float64] `json:"spendLimit,omitzero" doc:"The most that it lets itself spend, in USD per hour; null: limits.spendPerHour." minimum:"0" maximum:"1000000" example:"20"`
 	LowBalance Maybe[float64] `json:"lowBalance,omitzero" doc:"The balance in USD below which an event says so; 0: never; null: a day's spending." minimum:"0" maximum:"1000000" example:"50"`
+
+	Webhook Maybe[WebhookRequest] `json:"webhook,omitzero" doc:"Where its events are sent; null: nowhere."`
+}
+
+// Webhook is where the events of an account are sent.
+type Webhook struct {
+	Address string   `json:"address" doc:"Its URL without path and query, which may be secret." example:"https://ops.example.com"`
+	Kinds   []string `json:"kinds" doc:"The kinds of events that are sent."`
+	Signed  bool     `json:"signed" doc:"Calls are signed under its secret (X-Gantry-Signature)."`
+	At      *Time    `json:"at" doc:"When a call was last taken or given up; null: there was none."`
+	Error   Text     `json:"error" doc:"Why that call was given up, after three tries 10 s apart; null: it was taken."`
+}
+
+// WebhookRequest says where the events of an account are to be sent.
+type WebhookRequest struct {
+	URL    string   `json:"url" doc:"http or https URL, which gets POST with {\"events\":[…]}." minLength:"1" maxLength:"2048" example:"https://ops.example.com/gantry"`
+	Kinds  []string `json:"kinds,omitempty" doc:"Only events of these kinds; absent: of all that the key may read." minItems:"1" maxItems:"32"`
+	Secret *Hidden  `json:"secret,omitempty" doc:"Secret under which calls are signed (X-Gantry-Signature); it is never shown. Empty: they are not signed. Absent: as it is." maxLength:"256" pattern:"^([!-~]{16,})?$" patternDescription:"16 or more printable characters without spaces, or empty" example:"placeholder-secret"`
 }
 
 // LimitUse is a limit of an account and how much of it is used.

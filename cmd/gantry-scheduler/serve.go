@@ -38,6 +38,7 @@ import (
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
+	"gantry/scheduler/webhooks"
 	"gantry/scheduler/workers"
 	"gantry/serverless/webhook"
 )
@@ -63,6 +64,7 @@ type parts struct {
 	graphql    *graphql.API
 	jobs       *jobface.API
 	hooks      *webhook.Sender
+	events     *webhooks.Caller
 	proxy      *proxy.Proxy
 	balancer   *balance.Balancer
 	toWorkers  *proxy.Proxy // of requests to endpoints that balance
@@ -145,6 +147,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if d.hooks, err = c.Hooks.sender(); err != nil {
 		return nil, err
 	}
+	d.events = webhooks.New(webhooks.Config{
+		Store: m.store, Node: m.node, Send: d.hooks.Send, Secret: d.service.WebhookSecret, Body: rest.EventsBody, Now: time.Now, Log: log,
+	})
 	d.jobs = jobface.New(jobface.Config{Service: d.service, Keys: d.service, Workers: d.workers.Counts, PerWorker: c.RequestsPerWorker, Log: log})
 	believed, err := c.Edge.believed()
 	if err != nil {
@@ -395,7 +400,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead, d.events.Run,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

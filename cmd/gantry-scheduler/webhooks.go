@@ -11,10 +11,10 @@ import (
 	"gantry/serverless/webhook"
 )
 
-// webhookFlags say where the webhooks of jobs may lead.
+// webhookFlags say where webhooks may lead.
 type webhookFlags struct {
-	WebhookAllow     []string `help:"Let webhooks of jobs lead to private addresses in this range; may be repeated. Without, they lead to public addresses." placeholder:"CIDR"`
-	LoopbackWebhooks bool     `help:"Let webhooks of jobs lead to this machine's loopback. For development machines alone: every service that listens there can be called."`
+	WebhookAllow     []string `help:"Let webhooks lead to private addresses in this range; may be repeated. Without, they lead to public addresses." placeholder:"CIDR"`
+	LoopbackWebhooks bool     `help:"Let webhooks lead to this machine's loopback. For development machines alone: every service that listens there can be called."`
 }
 
 // sender makes what calls webhooks.

@@ -59,6 +59,7 @@ func accountSheet(acc admin.OperatorAccount, _ time.Time) string {
 		{"Requests", quotasText(acc.Quotas)},
 		{"Spend limit", spendLimitText(acc.SpendLimit)},
 		{"Low balance", lowBalanceText(&acc.Account)},
+		{"Webhook", webhookText(acc.Webhook)},
 		{"Egress", egressText(acc.Egress)},
 		{"Suspended", suspendedText(acc.Suspended)},
 		{"Created", when(&acc.CreatedAt)},

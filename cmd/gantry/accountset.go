@@ -37,9 +37,14 @@ func lowBalanceText(acc *v2.Account) string {
 type accountSetCmd struct {
 	SpendLimit string `placeholder:"USD" help:"The most to spend per hour, storage included, such as 20; or none."`
 	LowBalance string `placeholder:"USD" help:"The balance below which gantry events tells so, such as 50; 0 is never, default is what is spent in 24 hours."`
+
+	Webhook           string   `placeholder:"URL" help:"Where events are sent, with POST; or none."`
+	WebhookKind       []string `placeholder:"KIND" help:"Send only events of this kind; may be repeated. Without, of all kinds that the key may read."`
+	WebhookSecretFile string   `placeholder:"FILE" help:"File with the secret under which calls are signed, 16 characters or more; - is standard input. Without, it stays as it is."`
+	NoWebhookSecret   bool     `help:"Calls are not signed."`
 }
 
-// Run changes what the account says of its own money.
+// Run changes the settings of the account.
 func (cmd accountSetCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	spend, err := ownMoney("--spend-limit", cmd.SpendLimit, "none")
 	if err != nil {
@@ -49,14 +54,62 @@ func (cmd accountSetCmd) Run(ctx context.Context, a *app, c *client.Client) erro
 	if err != nil {
 		return err
 	}
-	if !spend.Set && !low.Set {
+	hook, err := cmd.webhook(ctx, a)
+	if err != nil {
+		return err
+	}
+	if !spend.Set && !low.Set && !hook.Set {
 		return usage("say what to change")
 	}
-	account, err := c.SetAccount(ctx, v2.UpdateAccountSettingsRequest{SpendLimit: spend, LowBalance: low})
+	account, err := c.SetAccount(ctx, v2.UpdateAccountSettingsRequest{SpendLimit: spend, LowBalance: low, Webhook: hook})
 	if err != nil {
 		return err
 	}
 	return a.show(account.Raw, func() string { return ownAccountSheet(account.Value) })
+}
+
+// webhook reads where events are to be sent.
+func (cmd accountSetCmd) webhook(ctx context.Context, a *app) (out v2.Maybe[v2.WebhookRequest], err error) {
+	detailed := len(cmd.WebhookKind) > 0 || cmd.WebhookSecretFile != "" || cmd.NoWebhookSecret
+	switch {
+	case detailed && (cmd.Webhook == "" || cmd.Webhook == "none"):
+		return out, usage("--webhook-kind, --webhook-secret-file and --no-webhook-secret need --webhook URL")
+	case cmd.WebhookSecretFile != "" && cmd.NoWebhookSecret:
+		return out, usage("--webhook-secret-file and --no-webhook-secret exclude each other")
+	case cmd.Webhook == "":
+		return out, nil
+	case cmd.Webhook == "none":
+		return v2.Null[v2.WebhookRequest](), nil
+	}
+	in := v2.WebhookRequest{URL: cmd.Webhook, Kinds: cmd.WebhookKind}
+	if cmd.WebhookSecretFile != "" {
+		secret, err := a.hidden(ctx, "--webhook-secret-file", cmd.WebhookSecretFile, "secret", maxPassword)
+		if err != nil {
+			return out, err
+		}
+		in.Secret = &secret
+	} else if cmd.NoWebhookSecret {
+		in.Secret = new(v2.Hidden(""))
+	}
+	return v2.Value(in), nil
+}
+
+// webhookText shows where an account's events are sent, and what became of the last call; empty: nowhere.
+func webhookText(h *v2.Webhook) string {
+	if h == nil {
+		return ""
+	}
+	parts := []string{h.Address, strings.Join(h.Kinds, " ")}
+	if h.Signed {
+		parts = append(parts, "signed")
+	}
+	switch {
+	case h.Error != "":
+		parts = append(parts, "given up "+when(h.At)+": "+string(h.Error))
+	case h.At != nil:
+		parts = append(parts, "taken "+when(h.At))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // ownMoney reads USD, or the word that takes them back.

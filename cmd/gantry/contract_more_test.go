@@ -312,6 +312,30 @@ func TestAccountThroughTheRealFace(t *testing.T) {
 		t.Errorf("%+v", own)
 	}
 
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := s.good("account set --webhook https://ops.example.com/gantry?t=x --webhook-kind pod --webhook-kind balance --webhook-secret-file " + secret)
+	if !strings.Contains(out, "Webhook:  https://ops.example.com, balance pod, signed\n") {
+		t.Errorf("set:\n%s", out)
+	}
+	if own := record[v2.Account](s, "account set --webhook https://ops.example.com --no-webhook-secret"); own.Webhook == nil || own.Webhook.Signed || len(own.Webhook.Kinds) < 10 {
+		t.Errorf("%+v", own.Webhook)
+	}
+	if own := record[v2.Account](s, "account set --webhook none"); own.Webhook != nil {
+		t.Errorf("%+v", own.Webhook)
+	}
+	s.bad(exitUsage, "account set --webhook ftp://example.com")
+	for args, want := range map[string]string{
+		"--webhook-kind pod": "need --webhook URL", "--webhook none --no-webhook-secret": "need --webhook URL",
+		"--webhook https://x --no-webhook-secret --webhook-secret-file " + secret: "exclude each other", "": "say what to change",
+	} {
+		if got := s.bad(exitUsage, strings.TrimSpace("account set "+args)); !strings.Contains(got, want) {
+			t.Errorf("account set %s: %s", args, got)
+		}
+	}
+
 	made := record[struct{ Key idOnly }](s, "key create ci --preset restricted --permission pods=read --invoke all")
 	if out := s.good("key get " + made.Key.ID); !strings.Contains(out, "Access to pods:            read") || !strings.Contains(out, "Invoke:                    all endpoints") {
 		t.Errorf("get:\n%s", out)

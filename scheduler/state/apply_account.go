@@ -98,6 +98,9 @@ func (c UpdateAccount) apply(t *txn) (any, error) {
 	if account.LowBalance, err = ownMoney("$.lowBalance", account.LowBalance, c.LowBalance); err != nil {
 		return nil, err
 	}
+	if account.Webhook, err = t.changedWebhook(old, c.Webhook); err != nil {
+		return nil, err
+	}
 	t.base.accounts.Put(t.Txn, account.ID, &account)
 	t.Note(KindAccount, string(account.ID))
 	return cloneAccount(&account), nil

@@ -58,7 +58,7 @@ func cloneKey(k *fleet.Key) fleet.Key {
 func cloneAccount(a *fleet.Account) fleet.Account {
 	out := *a
 	out.Quotas, out.Limits, out.Suspended = clonePtr(a.Quotas), maps.Clone(a.Limits), clonePtr(a.Suspended)
-	out.SpendLimit, out.LowBalance = clonePtr(a.SpendLimit), clonePtr(a.LowBalance)
+	out.SpendLimit, out.LowBalance, out.Webhook = clonePtr(a.SpendLimit), clonePtr(a.LowBalance), cloneWebhook(a.Webhook)
 	return out
 }
 

@@ -103,6 +103,7 @@ func commandTypes() []Command {
 		NoteBalances{},
 		RecordAudit{},
 		PurgeAudit{},
+		NoteWebhooks{},
 	}
 }
 

@@ -202,7 +202,7 @@ type TouchKeys struct {
 }
 
 // UpdateAccount changes an account; nil leaves a field as it is, the zero Quotas remove its own.
-// Value: fleet.Account. Errors: not_found, invalid.
+// Value: fleet.Account. Errors: not_found, invalid, rule (more webhooks than all accounts may have).
 type UpdateAccount struct {
 	Account fleet.AccountID `cbor:"1,keyasint"`
 	Name    *string         `cbor:"2,keyasint,omitempty"`
@@ -214,6 +214,8 @@ type UpdateAccount struct {
 	// SpendLimit and LowBalance below 0 are none of its own again.
 	SpendLimit *fleet.Money `cbor:"7,keyasint,omitempty"`
 	LowBalance *fleet.Money `cbor:"8,keyasint,omitempty"`
+	// Webhook without URL is none again.
+	Webhook *fleet.AccountWebhook `cbor:"9,keyasint,omitempty"`
 }
 
 // SetLimits sets limits, by their names, of all accounts that have none of their own, and with nil those that hold where nobody

@@ -155,7 +155,7 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	account := pick[fleet.AccountID](t, "owner", "acme", "acme", "acme", "other")
 	template := pick[fleet.TemplateID](t, "template", "tpl-1", "tpl-2")
 	registry := pick[fleet.RegistryID](t, "registry", "reg-1", "reg-2")
-	switch rapid.IntRange(0, 15).Draw(t, "owned") {
+	switch rapid.IntRange(0, 17).Draw(t, "owned") {
 	case 0, 1:
 		in := fleet.Template{ID: template, Account: account, Registry: registry, Public: rapid.Bool().Draw(t, "public"), CreatedAt: now}
 		w.view(func(v *View) {
@@ -192,6 +192,11 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 		return RecordAudit{Line: fleet.AuditLine{At: now, Account: account, Operation: "o"}, With: rapid.Bool().Draw(t, "with")}
 	case 14:
 		return PurgeAudit{Before: now.Add(-3 * time.Second), Limit: 2, At: now}
+	case 15:
+		return UpdateAccount{Account: account, Webhook: &fleet.AccountWebhook{URL: pick(t, "webhook", "", "https://x"), Kinds: []fleet.EventKind{fleet.EventPod}}}
+	case 16:
+		place := fleet.EventPlace{Index: rapid.Uint64Range(0, 9).Draw(t, "place")}
+		return NoteWebhooks{Done: place, Accounts: map[fleet.AccountID]fleet.WebhookState{account: {Place: place, At: now}}}
 	}
 	return w.drawKey(t, account, now)
 }

@@ -330,6 +330,15 @@ func laterSamples() []sample {
 			Address: "192.0.2.1", Status: 201, Number: 7,
 		}}},
 		sample{cmd: PurgeAudit{Before: at(7), Limit: 10, At: at(8)}},
+		sample{"-webhook", UpdateAccount{Account: "acme", Webhook: &fleet.AccountWebhook{
+			URL: "https://example.com/events", Kinds: []fleet.EventKind{fleet.EventPod}, Key: []byte("sealed"),
+		}}},
+		sample{"-webhook", PutAccount{fleet.Account{ID: "acme", Name: "Acme", CreatedAt: at(0), Webhook: &fleet.AccountWebhook{
+			URL: "https://example.com/events", Kinds: []fleet.EventKind{fleet.EventPod}, Key: []byte("sealed"),
+		}}}},
+		sample{cmd: NoteWebhooks{Done: fleet.EventPlace{Lineage: 1, Index: 7, Seq: 2}, Accounts: map[fleet.AccountID]fleet.WebhookState{
+			"acme": {Place: fleet.EventPlace{Lineage: 1, Index: 9, Seq: 1}, At: at(9), Error: "the answer was status 500"},
+		}}},
 		sample{"-underlay", PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", Underlay: fleet.UnderlayPrivate}}},
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},

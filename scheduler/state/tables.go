@@ -51,6 +51,8 @@ type tables struct {
 	audit       table.Cold[fleet.AuditLine]
 	auditSpans  table.Table[fleet.AccountID, auditSpan]
 	auditLast   table.Table[string, uint64] // the last Number; one row
+	webhooks    table.Table[fleet.AccountID, fleet.WebhookState]
+	webhookDone table.Table[string, fleet.EventPlace] // one row; see NoteWebhooks
 	accounts    table.Table[fleet.AccountID, fleet.Account]
 	keys        table.Table[fleet.KeyID, fleet.Key]
 	tokens      table.Table[fleet.TokenID, fleet.JoinToken]
@@ -151,6 +153,8 @@ func newTables(level uint64) *tables {
 		audit:       table.Cold[fleet.AuditLine]{Bucket: "audit"},
 		auditSpans:  table.New[fleet.AccountID, auditSpan]("auditSpans"),
 		auditLast:   table.New[string, uint64]("auditLast"),
+		webhooks:    table.New[fleet.AccountID, fleet.WebhookState]("webhooks"),
+		webhookDone: table.New[string, fleet.EventPlace]("webhookDone"),
 		accounts:    table.New[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        table.New[fleet.KeyID, fleet.Key]("keys"),
 		tokens:      table.New[fleet.TokenID, fleet.JoinToken]("tokens"),
@@ -202,7 +206,7 @@ func newTables(level uint64) *tables {
 // Tables implements table.Set.
 func (tb *tables) Tables() []table.Any {
 	return []table.Any{
-		&tb.clock, &tb.balances, &tb.lowBalances, &tb.meters, &tb.usage, &tb.audit, &tb.auditSpans, &tb.auditLast,
+		&tb.clock, &tb.balances, &tb.lowBalances, &tb.meters, &tb.usage, &tb.audit, &tb.auditSpans, &tb.auditLast, &tb.webhooks, &tb.webhookDone,
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,

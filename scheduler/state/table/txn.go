@@ -42,6 +42,9 @@ func (t *Txn) Halt(err error) {
 	}
 }
 
+// Index is that of the entry at hand.
+func (t *Txn) Index() uint64 { return t.index }
+
 // Note records an event.
 func (t *Txn) Note(kind Kind, id string) { t.notes = append(t.notes, Event{t.index, kind, id}) }
 
