@@ -173,6 +173,7 @@ func (c RestoreCluster) apply(t *txn) (any, error) {
 	}
 	for _, id := range t.base.pods.Keys(t.Txn, 0, table.All) {
 		t.leaveMove(*t.base.pods.Get(t.Txn, id))
+		t.leaveReturn(*t.base.pods.Get(t.Txn, id))
 	}
 	for _, id := range t.base.volumes.Keys(t.Txn, 0, table.All) {
 		t.remeasure(*t.base.volumes.Get(t.Txn, id))

@@ -325,6 +325,17 @@ func (t *txn) leaveMove(pod fleet.Pod) {
 	t.putPod(&pod)
 }
 
+// leaveReturn has an interrupted pod of the copy not start by itself: it may have returned since, and its owner may have ended it
+// after that.
+func (t *txn) leaveReturn(pod fleet.Pod) {
+	if pod.Interrupted.IsZero() || pod.Spec.Spot == nil || !pod.Spec.Spot.Return || pod.Status == fleet.StatusTerminated {
+		return
+	}
+	pod.Spec.Spot = &fleet.Spot{Bid: pod.Spec.Spot.Bid}
+	pod.Reason = "the control plane was restored from a copy, in which the pod was interrupted; start it again if it should run"
+	t.putPod(&pod)
+}
+
 // compared refuses to begin an incarnation on a host that was not compared since the control plane was
 // restored: the pod may run elsewhere.
 func (t *txn) compared(id fleet.HostID) error {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -126,4 +127,36 @@ func TestPodsEndAtTheirTimes(t *testing.T) {
 	w.must(TickClock{At: at(300), Leap: time.Minute})
 	w.must(CreatePods{Pods: []NewPod{func() NewPod { n := timed("pod-4", 3, 310, 0, false); n.Pod.CreatedAt = at(300); return n }()}})
 	w.refused(fleet.CodeNotAllowed, EndPods{Pods: []fleet.PodID{"pod-4"}, At: at(1000)})
+}
+
+// TestARestoreLeavesReturns: an interrupted pod of the copy may have returned since, and have been ended after that.
+func TestARestoreLeavesReturns(t *testing.T) {
+	for name, ended := range map[string]bool{"ending": false, "ended": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).settle()
+			victim := bidding("pod-1", 5, 0, 1)
+			victim.Spec.Spot.Return = true
+			w.must(CreatePods{Pods: []NewPod{{Pod: victim, HostEpoch: 1}}})
+			w.must(w.report("pod-1", fleet.EventRunning))
+			w.must(CreatePods{Pods: []NewPod{{Pod: podOn("pod-2", "host-a", 0, 1), HostEpoch: 1, Evict: []fleet.PodID{"pod-1"}}}})
+			if ended {
+				w.must(w.report("pod-1", fleet.EventExited))
+				w.view(func(v *View) {
+					if len(v.Returning()) != 1 {
+						t.Error("it does not return")
+					}
+				})
+			}
+			w.must(restore(7), w.back("host-a"))
+			w.view(func(v *View) {
+				if got := v.Returning(); len(got) != 0 {
+					t.Errorf("%+v returns", got[0])
+				}
+			})
+			if p := w.pod("pod-1"); p.Status != fleet.StatusExited || p.Spec.Spot.Bid != 5 || ended && !strings.Contains(p.Reason, "restored from a copy") {
+				t.Errorf("got %+v", p)
+			}
+			w.check()
+		})
+	}
 }

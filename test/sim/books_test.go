@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
 )
+
+// leastBid is what interruptible pods bid at least; every price on demand is higher.
+const leastBid = 2 * fleet.Dollar
 
 // prepaidAccount spends credit. Operators give it some, and take it away again.
 const prepaidAccount fleet.AccountID = "account-p"
@@ -154,6 +158,7 @@ type bill struct {
 	since time.Time
 	sum   float64 // 10^-9 dollars
 	slack float64 // a second of every interval
+	turns []string
 }
 
 // change is told of each record before and after a command, of the time at.
@@ -181,6 +186,7 @@ func (c *charges) change(old, now *fleet.Pod, at time.Time) {
 	if b.charge = is; at.After(b.since) {
 		b.since = at
 	}
+	b.turns = append(b.turns, fmt.Sprintf("from %s at %d per hour, %s in incarnation %d", b.since.Format(time.TimeOnly+".000"), is.rate, now.Status, now.Incarnation))
 }
 
 func (b *bill) until(at time.Time) {
@@ -201,7 +207,7 @@ func (c *charges) check(w *world, end picture) int {
 	for id, b := range c.bills {
 		b.until(end.books.at)
 		if got := end.books.pods[id]; math.Abs(float64(got)-b.sum) > b.slack {
-			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
+			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f: %s", id, got, b.sum, b.slack, strings.Join(b.turns, "; "))
 		}
 	}
 	return c.intervals
@@ -229,7 +235,7 @@ func (d *driver) operator() func() {
 	case 0:
 		price := fleet.MoneyUSD(2.5) + fleet.Money(d.rng.IntN(1000))*1_000_003
 		return func() {
-			t := fleet.GPUType{ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: price, Community: price}
+			t := fleet.GPUType{ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: price, Community: price, SecureSpot: leastBid, CommunitySpot: leastBid}
 			d.orders("price", func(ctx context.Context, p *process) error { return p.service.PutGPUType(ctx, t) })
 		}
 	case 1: // as at a full hour, and at any other time
@@ -308,12 +314,18 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 	case state.CreatePods:
 		var ids []fleet.PodID
 		for i := range c.Pods {
-			ids = append(ids, c.Pods[i].Pod.ID)
+			ids = append(append(ids, c.Pods[i].Pod.ID), c.Pods[i].Evict...)
 		}
 		return c.Pods[0].Pod.CreatedAt, ids
 	case state.ActPod:
+		if c.Bind != nil {
+			return c.At, append([]fleet.PodID{c.Pod}, c.Bind.Evict...)
+		}
 		return c.At, []fleet.PodID{c.Pod}
 	case state.MovePod:
+		if c.To != nil {
+			return c.At, append([]fleet.PodID{c.Pod}, c.To.Evict...)
+		}
 		return c.At, []fleet.PodID{c.Pod}
 	case state.EvictPod:
 		return c.At, []fleet.PodID{c.Pod}

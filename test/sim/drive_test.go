@@ -368,6 +368,7 @@ func (d *driver) quiet() {
 	if story.commands > 0 {
 		d.count["replayed"] = story.commands
 		d.count["inventory changed"] = story.updates
+		d.count["interrupted"], d.count["returned"] = story.interruptions, story.returns
 		if !d.clocksJump {
 			d.count["intervals charged"] = story.charges.check(d.world, end)
 		}

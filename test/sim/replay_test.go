@@ -19,7 +19,10 @@ import (
 type story struct {
 	commands int
 	updates  int // of inventories while a session stood
-	charges  charges
+	// interruptions are of pods that gave their place to another.
+	interruptions int
+	returns       int // of those, by themselves or by their owners
+	charges       charges
 }
 
 // replay applies the log in dir up to an index anew, command by command, to an empty state. It checks that every
@@ -106,6 +109,9 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 				s.charges.change(nil, &rec, at)
 			default:
 				moved(w, l.Index, cmd, old, rec)
+				if s.interrupted(old, rec) && !yields(store, cmd, old) {
+					w.broke("entry %d interrupts pod %s, which does not yield to what comes (%T): %+v", l.Index, id, cmd, old)
+				}
 				s.charges.change(&old, &rec, at)
 			}
 			if known {
@@ -117,6 +123,35 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 	}
 	s.commands += len(cmds)
 	return nil
+}
+
+// interrupted reports whether a command had a pod give its place to another.
+func (s *story) interrupted(old, rec fleet.Pod) bool {
+	now := old.Interrupted.IsZero() && !rec.Interrupted.IsZero()
+	if now {
+		s.interruptions++
+	} else if old.Returns() && rec.Incarnation > old.Incarnation {
+		s.returns++
+	}
+	return now
+}
+
+// yields reports whether a pod, as it was before a command, gives its place to the one that the command binds.
+func yields(store *state.Store, cmd state.Command, was fleet.Pod) bool {
+	var comes fleet.Pod
+	switch c := cmd.(type) {
+	case state.CreatePods:
+		for _, p := range c.Pods {
+			if slices.Contains(p.Evict, was.ID) {
+				comes = p.Pod
+			}
+		}
+	case state.ActPod:
+		comes, _, _ = find(store, c.Pod)
+	case state.MovePod:
+		comes, _, _ = find(store, c.Pod)
+	}
+	return comes.ID != "" && was.YieldsTo(&comes)
 }
 
 // moved checks what a command did to a pod.

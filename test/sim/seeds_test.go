@@ -55,7 +55,7 @@ func met() []string {
 	return []string{
 		"update", "template", "create replayed", "answer lost", "data seen again", "accounts without credit", "refused for want of credit",
 		"look", "restored from a copy", "scheduler ended itself", "price", "settlement", "credit", "intervals charged",
-		"inventory changed", "volume", "volume deleted",
+		"inventory changed", "volume", "volume deleted", "interrupted", "returned",
 	}
 }
 

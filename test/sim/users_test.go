@@ -112,6 +112,7 @@ func (d *driver) request() fleet.PodRequest {
 		if d.rng.IntN(2) == 0 {
 			req.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
 		}
+		d.bids(&req)
 	}
 	req.Ports = d.ports()
 	if d.rng.IntN(2) == 0 {
@@ -128,6 +129,14 @@ func (d *driver) request() fleet.PodRequest {
 		}
 	}
 	return req
+}
+
+// bids makes every third pod interruptible; tally is held.
+func (d *driver) bids(req *fleet.PodRequest) {
+	if d.rng.IntN(3) == 0 {
+		req.Interruptible, req.Return = true, d.rng.IntN(2) == 0
+		req.Bid = leastBid + fleet.Money(d.rng.IntN(4))*fleet.Dollar/10
+	}
 }
 
 // refusals are those of a create or a start, beside others.
