@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,6 +27,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/sleep"
 	"gantry/scheduler/state"
+	"gantry/test/chaos/history"
 	"gantry/test/plane"
 	library "gantry/test/program/worker"
 )
@@ -41,24 +41,12 @@ func work() int {
 	defer stop()
 	err := library.Run(ctx, library.Config{
 		Env: os.Getenv, Handler: "sleep", Concurrency: 2, Exit: os.Exit, Say: func(line string) { fmt.Println(line) },
-		Client: &http.Client{Transport: witness{&http.Transport{}}},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
 	return 0
-}
-
-// witness says which results were accepted.
-type witness struct{ http.RoundTripper }
-
-func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
-	got, err := w.RoundTripper.RoundTrip(r)
-	if err == nil && got.StatusCode == http.StatusOK && strings.Contains(r.URL.Path, "/job-done/") {
-		fmt.Println("told " + r.Header.Get("X-Request-ID"))
-	}
-	return got, err
 }
 
 // program is a worker in a process of its own.
@@ -216,22 +204,6 @@ func (s *storm) call(client int, method, path, body string) map[string]any {
 	return got
 }
 
-// once is a job as its users may see it: its end is decided once, by whoever it is, and is the same for all from then on. A cancel ends
-// it, unless it has ended.
-var once = porcupine.Model{
-	Init: func() any { return "" },
-	Step: func(before, cancel, status any) (bool, any) {
-		ends := status != "IN_QUEUE" && status != "IN_PROGRESS"
-		switch {
-		case before != "":
-			return status == before, before
-		case ends:
-			return true, status
-		}
-		return cancel != true, before
-	},
-}
-
 // user submits jobs, looks at them, and cancels some.
 func (s *storm) user(client, jobs int, rng *rand.Rand) (cancelled map[string]bool) {
 	cancelled = map[string]bool{}
@@ -336,7 +308,7 @@ func (s *storm) judge(cancelled []map[string]bool) {
 				s.t.Errorf("%s has the output %v", id, got["output"])
 			}
 		}
-		if !porcupine.CheckOperations(once, s.ops[id]) {
+		if !porcupine.CheckOperations(history.Job, s.ops[id]) {
 			text, _ := json.Marshal(s.ops[id])
 			s.t.Errorf("what was seen of %s has no order in which it makes sense: %s", id, text)
 		}

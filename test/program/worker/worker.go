@@ -247,6 +247,9 @@ func (w *worker) tell(ctx context.Context, template, id, stream string, what any
 		status, _, _, err := w.ask(ctx, http.MethodPost, w.url(template, id)+"&isStream="+stream, body, 600*time.Second, id)
 		switch {
 		case err == nil && status < 400:
+			if template == "RUNPOD_WEBHOOK_POST_OUTPUT" {
+				w.Say("told " + id)
+			}
 			return
 		case err == nil && status < 500:
 			w.Say(fmt.Sprintf("Failed to return job results: %d", status))
