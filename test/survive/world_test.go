@@ -79,7 +79,8 @@ type world struct {
 	dir         string
 	containerd  *ctrdtest.Daemon
 	scheduler   *process
-	link        string // the scheduler's address for agents
+	schedule    func() error // starts the scheduler
+	link        string       // the scheduler's address for agents
 	user, admin *client.Client
 	unusual     []string // further arguments of agents
 	env         []string // and of their environment
@@ -102,9 +103,15 @@ func newWorld(t testing.TB) *world {
 	if err := json.Unmarshal(must[[]byte](t)(os.ReadFile(keysFile)), &keys); err != nil {
 		t.Fatal(err)
 	}
-	w.scheduler = must[*process](t)(begin(w.log("scheduler"), nil, program("points", "gantry-scheduler"), "run",
-		"--data-dir", data, "--listen", api, "--link-listen", w.link, "--address", w.link,
-		"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0", "--stop-grace", "5s"))
+	w.schedule = func() (err error) {
+		w.scheduler, err = begin(w.log("scheduler"), nil, program("points", "gantry-scheduler"), "run",
+			"--data-dir", data, "--listen", api, "--link-listen", w.link, "--address", w.link,
+			"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0", "--stop-grace", "5s")
+		return err
+	}
+	if err := w.schedule(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.printLog("scheduler")
