@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gantry/api/admin"
@@ -52,6 +53,7 @@ type cluster struct {
 	machines int // for schedulers, ever
 
 	sims     []*simhost.Fleet
+	answer   atomic.Pointer[func(place int, job []byte) []byte] // of the simulated hosts' workers; nil: there are none
 	simPlace []*lab.Place
 	stopSims context.CancelFunc
 	simsDone chan struct{}

@@ -27,6 +27,12 @@ func (c *cluster) startSims(hosts int) error {
 		}
 		fleet := simhost.New(simhost.Config{
 			Schedulers: c.links(), Token: c.hostToken, Hosts: (hosts + i) / simPlaces, Prefix: fmt.Sprintf("%s-sim%d", c.name, i+1),
+			Answer: func(job []byte) []byte {
+				if does := c.answer.Load(); does != nil {
+					return (*does)(i, job)
+				}
+				return job
+			},
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
