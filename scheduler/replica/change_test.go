@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
+
+	"github.com/hashicorp/raft"
 )
 
 // join starts a member with nothing and makes it a non-voter of the cluster that the leader leads.
@@ -327,4 +330,88 @@ func TestRecover(t *testing.T) {
 	if err := Recover(t.TempDir(), Member{ID: "a", Address: "a"}, OpenState); err == nil {
 		t.Error("nothing was recovered")
 	}
+}
+
+// TestAHandoverThatDoesNotEnd makes handovers to a member that is behind and answers nothing, and takes leadership away during one: Raft
+// would refuse every entry from then on, also once this member leads again, so its process has to end.
+func TestAHandoverThatDoesNotEnd(t *testing.T) {
+	members := three(t, func(c *Config) {
+		calm(c)
+		c.RequestTimeout = patience // for an answer
+	})
+	first := leader(t, members)
+	first.put(t, 1)
+	alike(t, members, 1)
+	rest := others(members, first)
+	mute, other := rest[0], rest[1]
+	mute.stop(t)
+	asked := silent(t, mute.cfg.Address)
+	first.put(t, 2)
+	limit := within(t)
+	select {
+	case <-asked:
+	case <-limit.Done():
+		t.Fatal("the leader does not send to the member that is behind")
+	}
+	inHandover := func() bool {
+		return errors.Is(first.raft.Barrier(time.Second).Error(), raft.ErrLeadershipTransferInProgress)
+	}
+	eventually(t, "a handover does not end", func() bool {
+		if err := first.transferOnce(mute.self()); err == nil {
+			t.Fatal("leadership went to a member that answers nothing")
+		}
+		for range 20 {
+			if !inHandover() {
+				return false
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		return true
+	})
+	other.stop(t)
+	eventually(t, "it does not lead any more", func() bool { return first.raft.State() != raft.Leader })
+	other = start(t, other.cfg.Dir, other.cfg.ID, other.cfg.Address, calm)
+	for {
+		select {
+		case err := <-first.fatal:
+			if !errors.Is(err, ErrHandover) {
+				t.Error(err)
+			}
+			return
+		case <-limit.Done():
+			t.Fatal("a member whose Raft takes nothing any more goes on")
+		case <-time.After(50 * time.Millisecond):
+			if other.IsLeader() { // it is the other's turn
+				_ = other.Transfer(limit, first.cfg.ID)
+			}
+		}
+	}
+}
+
+// silent listens and answers nothing, until the test ends; the channel says that somebody connected.
+func silent(t *testing.T, address string) <-chan struct{} {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close() }) // the connections end with those who made them
+	return asked
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // Server is a member as Raft's present configuration has it.
@@ -222,7 +223,40 @@ func (n *Node) Acked(id string) uint64 {
 func (n *Node) transferOnce(to Member) error {
 	future := n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
 	endWith(future, n.stopped)
-	return future.Error()
+	err := future.Error()
+	if err != nil {
+		n.watchHandover()
+	}
+	return err
+}
+
+// ErrHandover is what Config.Fatal gets when Raft takes no entry any more: the process has to be started anew.
+var ErrHandover = errors.New("a handover of leadership does not end")
+
+// handoverLimit is how many election timeouts a handover may last; Raft gives one up after two.
+const handoverLimit = 5
+
+// watchHandover ends the process if Raft stays in a handover of leadership: it refuses all entries then, for good, also when this member
+// leads again. That is so when the member that was to lead is behind and this one stops sending to it at the wrong moment
+// (hashicorp/raft 1.7.3, leadershipTransfer: it waits for that sender without looking whether it was told to stop).
+func (n *Node) watchHandover() {
+	if !n.handover.CompareAndSwap(false, true) {
+		return
+	}
+	n.spawn(func() {
+		defer n.handover.Store(false)
+		for range 2 * handoverLimit {
+			if sleep.For(n.closing, n.cfg.ElectionTimeout/2) != nil {
+				return
+			}
+			future := n.raft.Barrier(n.cfg.RequestTimeout)
+			endWith(future, n.stopped)
+			if !errors.Is(future.Error(), raft.ErrLeadershipTransferInProgress) {
+				return
+			}
+		}
+		n.fatal(ErrHandover)
+	})
 }
 
 // LastIndex is the index of the newest entry on this node's log.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -71,6 +72,9 @@ func (n *Node) settle(ctx context.Context) {
 		}
 		if n.raft.State() != raft.Leader {
 			return
+		}
+		if errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+			n.watchHandover()
 		}
 		n.log.Warn("leader has not applied its log yet", "err", err)
 		_ = sleep.For(ctx, retrySettle)

@@ -130,6 +130,7 @@ type Node struct {
 	watch     *watchdog
 	size      *logSize
 	fatalOnce sync.Once
+	handover  atomic.Bool // it is being watched; see watchHandover
 
 	queue    chan *proposal
 	queued   atomic.Int64 // bytes in queue

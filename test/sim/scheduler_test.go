@@ -234,7 +234,7 @@ func (p *process) fatal(err error) {
 	if p.dying.Load() {
 		return
 	}
-	if p.disk.hangsFor() == 0 {
+	if p.disk.hangsFor() == 0 && !errors.Is(err, replica.ErrHandover) {
 		p.world.broke("scheduler %s cannot go on: %v", p.name, err)
 	}
 	p.world.log.Info("scheduler exits", "at", p.name, "err", err)
