@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"gantry/api/graphql"
 	"gantry/api/rest"
 	"gantry/fleet"
 	"gantry/internal/pki"
@@ -91,7 +94,15 @@ func newControlPlaneOf(b *testing.B, hosts int, each fleet.Inventory, gpus func(
 	api, err := rest.New(rest.Config{Service: p.svc, Log: log, Version: "bench"})
 	must(err)
 	b.Cleanup(api.Close)
-	p.base = listen(b, rest.NewServer(api, rest.Limits{}, log))
+	face, err := graphql.New(api, log)
+	must(err)
+	p.base = listen(b, rest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if graphql.Owns(r.URL.Path) {
+			face.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}), rest.Limits{}, log))
 	return p
 }
 
@@ -291,17 +302,7 @@ func answer(b *testing.B, next func() (*http.Request, error)) []byte {
 // from a bare net/http handler. The same 16 clients load both.
 func BenchmarkRead(b *testing.B) {
 	p := newControlPlane(b)
-	var pod fleet.PodID
-	for range apiPods {
-		v, err := p.svc.CreatePod(context.Background(), p.who, fleet.PodRequest{
-			Name: "bench", Image: "registry.example/library/busybox:1.36", CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 2},
-			Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Env: map[string]string{"MODE": "bench"},
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		pod = v.Pod.ID
-	}
+	pod := p.pods(b)
 	for _, c := range []struct {
 		name, path string
 		requests   int
@@ -325,6 +326,75 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(rates.median("gantry")/rates.median("bare"), "ratio")
 			b.ReportMetric(got.median("p99"), "gantry-p99-ms")
 			b.ReportMetric(floors.median("p99"), "bare-p99-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// pods makes 1,000 pods and returns the last.
+func (p *controlPlane) pods(b *testing.B) (pod fleet.PodID) {
+	b.Helper()
+	for range apiPods {
+		v, err := p.svc.CreatePod(context.Background(), p.who, fleet.PodRequest{
+			Name: "bench", Image: "registry.example/library/busybox:1.36", CPU: &fleet.CPURequest{Flavor: "cpu3c", VCPU: 2},
+			Ports: []fleet.Port{{Number: 80, Protocol: "http"}}, Env: map[string]string{"MODE": "bench"},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		pod = v.Pod.ID
+	}
+	return pod
+}
+
+// query makes a request of GraphQL.
+func (p *controlPlane) query(text string) func() (*http.Request, error) {
+	body, err := json.Marshal(map[string]string{"query": text})
+	return func() (*http.Request, error) {
+		if err != nil {
+			return nil, err
+		}
+		req, err := http.NewRequest(http.MethodPost, p.base+"/graphql", bytes.NewReader(body))
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+p.key)
+			req.Header.Set("Content-Type", jsonTypes)
+		}
+		return req, err
+	}
+}
+
+// BenchmarkGraphQL takes turns: who one is, and a list of 1,000 pods as a command line client asks for it, through GraphQL, and the read
+// of one pod and the list of version 2 with the same 16 clients.
+func BenchmarkGraphQL(b *testing.B) {
+	p := newControlPlane(b)
+	pod := p.pods(b)
+	for _, c := range []struct {
+		name, query, path string
+		requests          int
+	}{
+		{"myself", `{ myself { id email } }`, "/v2/pods/" + string(pod), 20000},
+		{"list-1000", `{ myself { pods { id containerDiskInGb costPerHr desiredStatus dockerArgs env gpuCount imageName lastStatusChange machineId
+			memoryInGb name podType ports uptimeSeconds vcpuCount volumeInGb volumeMountPath
+			runtime { ports { ip isIpPublic privatePort publicPort type } } machine { gpuDisplayName location } } } }`, "/v2/pods", 200},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			next, floor := p.query(c.query), p.get(p.base+c.path)
+			b.ReportMetric(float64(len(answer(b, next))), "bytes")
+			b.ReportMetric(float64(len(answer(b, floor))), "v2-bytes")
+			got, rates := samples{}, samples{}
+			for range max(1, b.N/4) {
+				took, rate := load(b, readers, c.requests, http.StatusOK, next)
+				tookFloor, rateFloor := load(b, readers, c.requests, http.StatusOK, floor)
+				got["p50"] = append(got["p50"], took.at("took", 0.5))
+				got["v2"] = append(got["v2"], tookFloor.at("took", 0.5))
+				rates["graphql"] = append(rates["graphql"], rate)
+				rates["v2"] = append(rates["v2"], rateFloor)
+			}
+			b.ReportMetric(rates.median("graphql"), "graphql/s")
+			b.ReportMetric(rates.median("v2"), "v2/s")
+			b.ReportMetric(rates.median("graphql")/rates.median("v2"), "ratio")
+			b.ReportMetric(got.median("p50"), "graphql-p50-ms")
+			b.ReportMetric(got.median("v2"), "v2-p50-ms")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
