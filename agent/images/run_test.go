@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -96,9 +98,54 @@ func TestARunOfTheKeeper(t *testing.T) {
 }
 
 func TestAHostWithoutArchivesHasNothingToWaitFor(t *testing.T) {
-	if k := keeperOf(&stockroom{}); k.Imported() != nil {
+	k := keeperOf(&stockroom{})
+	if k.Imported() != nil {
 		t.Error("it waits for archives that nobody named")
 	}
+	k.importArchives(t.Context())
+}
+
+// TestArchivesAreNamed in the log, those that cannot be loaded as errors, and what they held is looked for when all were tried.
+func TestArchivesAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		for _, name := range []string{"good", "bad"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said bytes.Buffer
+		looked := make(chan struct{}, 2)
+		k := New(Config{
+			Store: &stockroom{}, Archives: []string{filepath.Join(dir, "good"), filepath.Join(dir, "bad"), filepath.Join(dir, "none")},
+			Import: func(_ context.Context, archive io.Reader) ([]string, error) {
+				if text, _ := io.ReadAll(archive); string(text) == "bad" {
+					return nil, errors.New("no archive")
+				}
+				return []string{"app:1"}, nil
+			},
+			Look: func(context.Context) { looked <- struct{}{} },
+			Log:  slog.New(slog.NewTextHandler(&said, nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { k.Run(ctx); close(done) }()
+		synctest.Wait()
+		cancel()
+		<-done
+		if len(looked) != 1 {
+			t.Errorf("it looked %d times", len(looked))
+		}
+		for i, line := range strings.Split(strings.TrimSpace(said.String()), "\n") {
+			level, name := "ERROR", []string{"good", "bad", "none"}[min(i, 2)]
+			if name == "good" {
+				level = "INFO"
+			}
+			if !strings.Contains(line, "level="+level) || !strings.Contains(line, "/"+name) {
+				t.Errorf("line %d of the log: %s", i, line)
+			}
+		}
+	})
 }
 
 // TestAPrefetchEndsWithTheAgent, also between two tries, and nobody is told of it then.
@@ -198,6 +245,9 @@ func TestACollectionGoesOnUntilTheLowMark(t *testing.T) {
 		k.Store = s
 		if gone := k.collect(t.Context(), time.Unix(0, 0)); gone != c.gone || s.rounds != c.rounds {
 			t.Errorf("%s: %d rounds, %v is gone", what, s.rounds, gone)
+		}
+		if k.collect(t.Context(), time.Unix(0, 0)); c.fault != nil && s.rounds == c.rounds {
+			t.Errorf("%s: it is not tried again at the next look", what)
 		}
 	}
 	none := keeperOf(&stockroom{others: 990})

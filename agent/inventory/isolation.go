@@ -26,7 +26,7 @@ func isolationConditions(runtime, class string, userns bool) []fleet.Condition {
 		return nil
 	}
 	v, ok := parseRunc(runc)
-	if ok && v.safe() {
+	if v.safe() { // what is no version is not
 		return nil
 	}
 	text := "runc " + runc + " is older than 1.2.8, 1.3.3 and 1.4.0-rc.3, which close ways out of containers (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881)"

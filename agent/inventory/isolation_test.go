@@ -69,7 +69,8 @@ func TestIsolationConditions(t *testing.T) {
 			if len(got) > 0 {
 				t.Errorf("%+v: %v", tc, got)
 			}
-		case len(got) != 1 || got[0].Code != "runc_old" || !strings.Contains(got[0].Text, tc.want) || got[0].Severe != tc.severe:
+		case len(got) != 1 || got[0].Code != "runc_old" || !strings.Contains(got[0].Text, tc.want) || got[0].Severe != tc.severe ||
+			strings.Contains(got[0].Text, "user namespaces bound") != tc.userns:
 			t.Errorf("%+v: %v", tc, got)
 		}
 	}

@@ -1,6 +1,8 @@
 package inventory
 
 import (
+	"os"
+	"runtime"
 	"testing"
 
 	"gantry/agent/ledger/ledgertest"
@@ -68,8 +70,20 @@ func TestInventoryIsTheSameWithPods(t *testing.T) {
 		t.Errorf("%+v, %v; was %+v", after.Total, err, before.Total)
 	}
 	three, err := Read(dir, 3, nil, book, false)
-	if err != nil || three.Total.DiskGB != 3*before.Total.DiskGB {
+	cores := int64(runtime.NumCPU())
+	if err != nil || three.Total.DiskGB != 3*before.Total.DiskGB || three.Total.MilliCPU != 3000*cores {
 		t.Errorf("offered three times: %+v, %v", three.Total, err)
+	}
+	// What is offered once has the system's reserve taken off.
+	if before.Total.MilliCPU != 1000*max(cores-1, 1) || before.Total.MemoryMB >= three.Total.MemoryMB/3 {
+		t.Errorf("offered once: %+v; three times: %+v", before.Total, three.Total)
+	}
+	if zero, err := Read(dir, 0, nil, book, false); err != nil || zero.Total != before.Total {
+		t.Errorf("without a factor: %+v, %v; was %+v", zero.Total, err, before.Total)
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil || before.Kernel+"\n" != string(release) {
+		t.Errorf("the kernel is %q, not %q: %v", before.Kernel, release, err)
 	}
 }
 

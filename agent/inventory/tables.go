@@ -47,10 +47,7 @@ var tables = []table{
 
 // read returns the number below a copy of /proc; false: there is none, as while a module of the kernel is not loaded.
 func (n number) read(proc string) (int64, bool) {
-	text, err := os.ReadFile(filepath.Join(proc, n.file))
-	if err != nil {
-		return 0, false
-	}
+	text, _ := os.ReadFile(filepath.Join(proc, n.file)) // what cannot be read has no words
 	words := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\n/", r) })
 	if n.word >= len(words) {
 		return 0, false
@@ -135,10 +132,10 @@ func (w *Tables) neighborsFull() bool {
 		now = w.Now
 	}
 	n, ok := refusedNeighbors(w.root())
-	if ok && w.looked && n > w.refused {
-		w.full = now()
-	}
 	if ok {
+		if w.looked && n > w.refused {
+			w.full = now()
+		}
 		w.refused, w.looked = n, true
 	}
 	return !w.full.IsZero() && now().Sub(w.full) < neighborsTold
@@ -147,10 +144,7 @@ func (w *Tables) neighborsFull() bool {
 // refusedNeighbors counts the entries for which the kernel's table of neighbors had no room, since the host was booted; false: the kernel does not
 // say it.
 func refusedNeighbors(proc string) (sum int64, ok bool) {
-	text, err := os.ReadFile(filepath.Join(proc, "net/stat/arp_cache"))
-	if err != nil {
-		return 0, false
-	}
+	text, _ := os.ReadFile(filepath.Join(proc, "net/stat/arp_cache")) // what cannot be read has no lines
 	lines := strings.Split(string(text), "\n")
 	at := slices.Index(strings.Fields(lines[0]), "table_fulls")
 	for _, line := range lines[1:] { // one for each processor
@@ -174,7 +168,7 @@ func tableTold(told, percent int64) int64 {
 		return percent / tableStep * tableStep
 	case percent < tableFull-tableSlack:
 		return 0
-	case told > 0 && percent < told-tableSlack:
+	case percent < told-tableSlack:
 		return max(tableFull, percent/tableStep*tableStep)
 	}
 	return told

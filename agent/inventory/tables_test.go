@@ -111,6 +111,9 @@ func TestANearlyFullTableIsSaid(t *testing.T) {
 			"the kernel's table of tracked connections is about 80 % full: 800 of 1000 are used (net.netfilter.nf_conntrack_max)",
 			"the kernel's table of threads is about 90 % full: 900 of 1000 are used (kernel.threads-max and kernel.pid_max)",
 		}},
+		{790, 0, 0, []string{
+			"the kernel's table of tracked connections is about 80 % full: 800 of 1000 are used (net.netfilter.nf_conntrack_max)",
+		}},
 		{0, 0, 0, nil},
 	} {
 		d.Proc = procWith(t, step.connections, step.threads, step.files)
@@ -150,12 +153,21 @@ func TestAFullTableOfNeighborsIsSaid(t *testing.T) {
 		{arp("zz", "0000000b"), 0, false},
 		{procOf(t, map[string]string{"net/stat/arp_cache": "entries\n00000001\n"}), 0, false},
 		{procOf(t, map[string]string{"net/stat/arp_cache": "entries table_fulls\n00000001\n"}), 0, false},
+		{arp("00000010", "0000000a"), 0, false},
+		{arp("-1", "00000020"), 0, false},
 		{arp("00000010", "0000000b"), 0, true},
+		{procOf(t, map[string]string{"net/stat/arp_cache": "table_fulls entries\n0000001c 00000001\n"}), 11 * time.Minute, true},
 	} {
 		now, w.Proc = now.Add(step.wait), step.proc
 		got := w.Conditions()
 		if (len(got) > 0) != step.want || step.want && (len(got) != 1 || got[0].Code != "table_nearly_full") {
 			t.Errorf("%+v: %+v", step, got)
+		}
+	}
+	w = &Tables{} // by the clock of the host
+	for i, proc := range []string{arp("0000000f", "00000001"), arp("0000000f", "0000000a")} {
+		if w.Proc = proc; len(w.Conditions()) != i {
+			t.Errorf("without a clock of its own: look %d", i)
 		}
 	}
 	if _, ok := refusedNeighbors("/proc/1"); !ok {

@@ -111,8 +111,8 @@ func cleanData(ctx context.Context, dir string, book *ledger.Ledger) error {
 		return err
 	}
 	for _, id := range ids {
-		rec, known := book.Record(id)
-		if known && !rec.Orphan && rec.Assignment.Goal == fleet.GoalGone {
+		rec, _ := book.Record(id)
+		if !rec.Orphan && rec.Assignment.Goal == fleet.GoalGone {
 			err = errors.Join(err, data.Remove(ctx, id))
 		}
 	}

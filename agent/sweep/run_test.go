@@ -3,10 +3,12 @@ package sweep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,12 +125,81 @@ func TestTheSweepBeginsWhenASchedulerWasHeard(t *testing.T) {
 		time.Sleep(lostEvery)
 		synctest.Wait()
 		wantLost(t, dir, "lost")
-		time.Sleep(lostEvery)
+		time.Sleep(lostEvery * 2 / 3) // its time is over, and nobody has looked since
+		synctest.Wait()
+		wantLost(t, dir, "lost")
+		time.Sleep(lostEvery / 3)
 		synctest.Wait()
 		wantLost(t, dir)
 		wantData(t, dir, "known")
 		if rt.asked() != swept || !s.Swept() || !slices.Contains(rt.pods, "later") {
 			t.Errorf("it asked %d times more, swept %v, left are %v", rt.asked()-swept, s.Swept(), rt.pods)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// stuckDisks are disks that cannot be removed while they are stuck.
+type stuckDisks struct {
+	pod.Disks
+	mu    sync.Mutex
+	names []string
+	stuck bool
+	tries []time.Time
+}
+
+func (d *stuckDisks) Names() ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.names), nil
+}
+
+func (d *stuckDisks) Remove(_ context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tries = append(d.tries, time.Now()); d.stuck {
+		return errors.New("in use")
+	}
+	d.names = slices.DeleteFunc(d.names, func(other string) bool { return other == name })
+	return nil
+}
+
+// TestADiskThatIsInUseIsTriedAgain: one of a container before the sweep is over, and one that was set aside every half minute.
+func TestADiskThatIsInUseIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		made := &stuckDisks{names: []string{"unknown"}, stuck: true}
+		old := &stuckDisks{names: []string{fmt.Sprintf("lost.%d", time.Now().Add(-2*keepLost).Unix())}, stuck: true}
+		s := New(Config{
+			Dir: dir, Ledger: ledgertest.Open(t, dir), Containers: &crowd{}, RemovePod: nothing, Log: slog.New(slog.DiscardHandler),
+			Heard: func() bool { return true }, Disks: Disks{Containers: made, Persistent: old},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		for i, step := range []struct {
+			d    *stuckDisks
+			wait time.Duration
+		}{{made, 0}, {made, againEvery}, {old, againEvery}, {old, againEvery}} {
+			if i == 2 {
+				made.mu.Lock()
+				made.stuck = false
+				made.mu.Unlock()
+			}
+			step.d.mu.Lock()
+			before := len(step.d.tries)
+			step.d.mu.Unlock()
+			time.Sleep(step.wait)
+			synctest.Wait()
+			step.d.mu.Lock()
+			if i > 0 && len(step.d.tries) == before {
+				t.Errorf("step %d: it was not tried again", i)
+			}
+			step.d.mu.Unlock()
+			if s.Swept() != (step.d == old) {
+				t.Errorf("step %d: swept is %v", i, s.Swept())
+			}
 		}
 		cancel()
 		<-done
@@ -181,6 +252,8 @@ func TestCleanWithoutALedger(t *testing.T) {
 		control, m := netctl.NewFake(kernel, "0a1b"), &mounts{err: c.volumes}
 		if err := Clean(t.Context(), dir, &containers{err: c.runtime}, control, m); (err != nil) != c.fails || m.calls != 1 {
 			t.Errorf("%s: %v, volumes were cleaned %d times", name, err, m.calls)
+		} else if c.volumes != nil && !strings.Contains(err.Error(), "unmount network volumes: busy") {
+			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, recovery.LedgerFile)); err == nil {
 			t.Errorf("%s: it made a ledger", name)
@@ -228,6 +301,9 @@ func TestWhatHasData(t *testing.T) {
 	dir := t.TempDir()
 	if has, err := HasData(dir); has || err != nil {
 		t.Errorf("an empty folder: %v, %v", has, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("a look makes %v, %v", left, err)
 	}
 	makeData(t, dir, "p")
 	if has, err := HasData(dir); !has || err != nil {

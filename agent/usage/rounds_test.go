@@ -101,7 +101,7 @@ func TestRoundsOfReadings(t *testing.T) {
 		}
 		// While something is done for a pod, that is told in place of what it uses; and of another incarnation nothing is known yet.
 		activities["p1"] = reports.Activity{Words: "stops"}
-		s.now.Pods["free"] = Sample{Incarnation: 7}
+		s.now.Pods["free"], s.now.Pods["p1"] = Sample{Incarnation: 7}, Sample{Incarnation: 7, at: time.Now()}
 		told = map[string]string{}
 		for _, p := range s.Heartbeat().GetPods() {
 			told[p.GetPodId()] = p.String()
@@ -111,8 +111,14 @@ func TestRoundsOfReadings(t *testing.T) {
 		}
 		time.Sleep(sampleEvery)
 		s.readAll(t.Context()) // what was of another incarnation is no reading to compare with
-		if p := s.Snapshot().Pods["free"]; p.Incarnation != 1 || p.cpuPercent != 0 {
-			t.Errorf("%+v", p)
+		for id, p := range s.Snapshot().Pods {
+			if p.Incarnation != 1 || p.cpuPercent != 0 {
+				t.Errorf("%s: %+v", id, p)
+			}
+		}
+		s.readAll(t.Context()) // at the same moment: there is no time in which it was used
+		if p := s.Snapshot().Pods["p1"]; p.cpuPercent != 0 {
+			t.Errorf("two readings at one moment: %+v", p)
 		}
 		for what, c := range map[string]struct {
 			all  []string

@@ -31,9 +31,9 @@ func parseTraffic(r io.Reader) map[string]Traffic {
 	out := map[string]Traffic{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		name, rest, ok := strings.Cut(lines.Text(), ":")
+		name, rest, _ := strings.Cut(lines.Text(), ":")
 		fields := strings.Fields(rest)
-		if !ok || len(fields) <= sentAt {
+		if len(fields) <= sentAt {
 			continue
 		}
 		in, err1 := strconv.ParseUint(fields[0], 10, 64)

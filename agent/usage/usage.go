@@ -245,7 +245,7 @@ func (s *Sampler) sample(ctx context.Context, rec pod.Record, use pod.Usage) Sam
 		}
 	}
 	s.mu.Lock()
-	before, ok := s.now.Pods[a.Pod]
+	before := s.now.Pods[a.Pod]
 	s.mu.Unlock()
 	if limit := a.Limits.MemoryMB * fleet.MB; limit > 0 {
 		now.memPercent = percentOf(float64(use.Memory), float64(limit))
@@ -253,7 +253,7 @@ func (s *Sampler) sample(ctx context.Context, rec pod.Record, use pod.Usage) Sam
 	if use.DiskSize > 0 {
 		now.diskPercent = percentOf(float64(use.Disk), float64(use.DiskSize))
 	}
-	if span := now.at.Sub(before.at); ok && before.Incarnation == a.Incarnation && span > 0 && a.Limits.MilliCPU > 0 {
+	if span := now.at.Sub(before.at); before.Incarnation == a.Incarnation && span > 0 && a.Limits.MilliCPU > 0 {
 		now.cpuPercent = percentOf(float64(use.CPU-before.Use.CPU), float64(span)*float64(a.Limits.MilliCPU)/1000)
 	}
 	return now

@@ -27,10 +27,15 @@ func (*many) Usages(_ context.Context, ids []fleet.PodID) map[fleet.PodID]pod.Us
 }
 
 // meter tells what it was asked for.
-type meter struct{ asked []string }
+type meter struct {
+	asked []string
+	idle  int // questions of no GPU
+}
 
 func (m *meter) Use(_ context.Context, uuids []string) []fleet.GPUUse {
-	m.asked = slices.Clone(uuids)
+	if m.asked = slices.Clone(uuids); len(uuids) == 0 {
+		m.idle++
+	}
 	return []fleet.GPUUse{{Util: 40, MemoryUtil: 50}, {Util: 130, MemoryUtil: -1}}[:min(len(uuids), 2)]
 }
 
@@ -66,6 +71,9 @@ func TestHeartbeatHasGPUs(t *testing.T) {
 	}
 	if g := got["p1"]; len(g) != 2 || g[0].GetUtil() != 40 || g[0].GetMemoryUtil() != 50 || g[1].GetUtil() != 100 || g[1].GetMemoryUtil() != 0 {
 		t.Errorf("GPUs of p1: %v", g)
+	}
+	if m.idle > 0 {
+		t.Error("the driver is asked for pods that have no GPU")
 	}
 	if len(got["p2"]) != 0 || len(got["p3"]) != 0 { // none, and a meter that tells of too few
 		t.Errorf("GPUs of the others: %v, %v", got["p2"], got["p3"])
