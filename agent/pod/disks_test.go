@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,31 @@ func TestDataOnDisks(t *testing.T) {
 	}
 	if names, err := pool.Names(); err != nil || len(names) != 0 {
 		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
+// asideOnly are disks of which one was set aside and does not come back.
+type asideOnly struct {
+	Disks
+	err  error
+	kept bool
+}
+
+func (d *asideOnly) Names() ([]string, error)                     { return []string{"p1.7"}, nil }
+func (d *asideOnly) Rename(context.Context, string, string) error { return d.err }
+func (d *asideOnly) Keep(context.Context, string, int64) (string, error) {
+	d.kept = true
+	return "made", nil
+}
+
+// TestDataThatDoesNotComeBackIsNotReplaced by an empty disk, unless there is newer data in its place.
+func TestDataThatDoesNotComeBackIsNotReplaced(t *testing.T) {
+	for _, fault := range []error{unix.EIO, fs.ErrExist} {
+		disks := &asideOnly{err: fault}
+		path, err := Data{t.TempDir(), disks}.Make(t.Context(), "p1", 1)
+		if newer := fault == fs.ErrExist; disks.kept != newer || (err == nil) != newer || (path == "made") != newer {
+			t.Errorf("%v: %q, %v", fault, path, err)
+		}
 	}
 }
 

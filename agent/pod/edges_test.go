@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"gantry/fleet"
 )
 
 // TestDataIsSetAsideUnderANameOfItsOwn, also twice within a second, and comes back only to an empty place.
@@ -92,4 +95,48 @@ func sentenceOfError(err error) string {
 		return e.Sentence
 	}
 	return ""
+}
+
+// TestWhatRunsIsLeftAlone: the host is not asked again and again for a pod whose process runs.
+func TestWhatRunsIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"] = true
+		pods, _, _ := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Minute)
+		looks := f.asked["look"]
+		if settle(time.Hour); !f.runs("p1") || f.asked["look"] != looks {
+			t.Errorf("it was looked at %d times in an hour", f.asked["look"]-looks)
+		}
+	})
+}
+
+// TestNothingBeginsBeforeTheLastEndIsWritten: an incarnation that is gone with its container, by the time that a newer one is ordered.
+func TestNothingBeginsBeforeTheLastEndIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"] = true
+		pods, _, stop := agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(1, fleet.GoalRun)))
+		settle(time.Second)
+		stop()
+		f.mu.Lock()
+		delete(f.boxes, "p1")
+		f.unended = errors.New("the disk is full")
+		f.mu.Unlock()
+		pods, _, _ = agentLife(t, f, boot1)
+		pods.Set(f.order(assignment(2, fleet.GoalRun)))
+		settle(time.Minute)
+		if f.starts[2] != 0 {
+			t.Error("the next incarnation runs, and how the last one ended is not written")
+		}
+		f.mu.Lock()
+		f.unended = nil
+		f.mu.Unlock()
+		settle(time.Minute)
+		if f.starts[2] != 1 {
+			t.Errorf("starts %v", f.starts)
+		}
+	})
 }

@@ -39,6 +39,7 @@ type fakeHost struct {
 	reports  []Report
 	starts   map[uint64]int // by incarnation
 	refuses  error          // what the ledger answers to Begin
+	unended  error          // and to End
 	lines    []string
 	doing    string         // the newest activity
 	did      []string       // all of them, each once in a row
@@ -51,6 +52,7 @@ type fakeHost struct {
 	silent   bool           // registries send nothing of an image
 	stubborn bool           // processes do not heed SIGTERM
 	deaf     bool           // and the host can tell
+	freezer1 bool           // what is frozen gets no signal, not even SIGKILL, before it is thawed
 	hangs    bool           // processes are not made until the start is abandoned
 	cut      error          // networks cannot be made
 	gate     Gate
@@ -59,7 +61,8 @@ type fakeHost struct {
 
 type fakeBox struct {
 	Container
-	done chan struct{}
+	done   chan struct{}
+	killed bool // with the freezer of cgroup v1, which holds a signal back
 }
 
 func newFakeHost(t *testing.T) *fakeHost {
@@ -88,6 +91,7 @@ var errAway = &Error{Class: Retry, Sentence: "the container runtime does not ans
 func (f *fakeHost) Look(_ context.Context, id fleet.PodID) (Container, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked["look"]++
 	if f.away != nil {
 		return Container{}, f.away
 	}
@@ -208,6 +212,9 @@ func (f *fakeHost) Wait(ctx context.Context, id fleet.PodID) error {
 func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 	f.mu.Lock()
 	heeded := !f.stubborn || signal == int(syscall.SIGKILL)
+	if b := f.boxes[id]; b != nil && b.Frozen && f.freezer1 {
+		heeded, b.killed = false, signal == int(syscall.SIGKILL)
+	}
 	f.signals = append(f.signals, signal)
 	f.mu.Unlock()
 	if heeded {
@@ -218,11 +225,16 @@ func (f *fakeHost) Signal(_ context.Context, id fleet.PodID, signal int) error {
 
 func (f *fakeHost) Freeze(_ context.Context, id fleet.PodID, frozen bool) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil && b.Task == TaskRunning && f.away == nil {
+	b, err := f.boxes[id], f.away
+	if b != nil && b.Task == TaskRunning && err == nil {
 		b.Frozen = frozen
 	}
-	return f.away
+	killed := b != nil && b.killed && !b.Frozen
+	f.mu.Unlock()
+	if killed {
+		f.exit(id, 128+int(syscall.SIGKILL))
+	}
+	return err
 }
 
 func (f *fakeHost) Deaf(fleet.PodID, int) bool {
@@ -366,6 +378,9 @@ func (l fakeLedger) Begin(order Assignment, boot string) error {
 func (l fakeLedger) End(id fleet.PodID, e Ended) error {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
+	if l.f.unended != nil {
+		return l.f.unended
+	}
 	l.f.ends = append(l.f.ends, e)
 	r := l.f.records[id]
 	r.Ended = &e

@@ -127,11 +127,57 @@ func TestAWorkerStandsStillAndGoesOn(t *testing.T) {
 		settle(time.Second)
 		order.Goal = fleet.GoalGone
 		order.Generation++
-		f.signals = nil
+		f.signals, f.freezer1 = nil, true
 		pods.Set(f.order(order))
 		settle(time.Second)
 		if f.runs("p1") || !slices.Equal(f.signals, []int{9}) {
 			t.Errorf("it runs: %t, after the signals %v", f.runs("p1"), f.signals)
+		}
+	})
+}
+
+// TestAGateIsForWorkers: a pod that is none has the gate asked for nothing but an end, which is none of a worker's then.
+func TestAGateIsForWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := newFakeHost(t), &fakeGate{}
+		f.images["web"], f.gate = true, g
+		pods, _, _ := agentLife(t, f, boot1)
+		for _, goal := range []fleet.Goal{fleet.GoalRun, fleet.GoalStop, fleet.GoalGone} {
+			pods.Set(f.order(assignment(1, goal)))
+			settle(time.Minute)
+		}
+		g.wants(t, "drain", "close", "forget")
+	})
+}
+
+// TestAHostThatLostGateAndVolumesKeepsItsPods: one that runs with them goes on, stands still and ends as any other.
+func TestAHostThatLostGateAndVolumesKeepsItsPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeHost(t)
+		f.images["web"], f.gate = true, &fakeGate{}
+		pods, stop := volumeLife(t, f, newFakeVolumes(), boot1)
+		order := withVolume(1, fleet.GoalRun)
+		order.Endpoint, order.VolumePath = "abcdefghijklmn", fleet.WorkerVolumePath
+		pods.Set(f.order(order))
+		settle(time.Second)
+		stop()
+		f.gate = nil
+		pods, _, _ = agentLife(t, f, boot1)
+		for _, frozen := range []bool{false, true, false} {
+			order.Frozen = frozen
+			order.Generation++
+			pods.Set(f.order(order))
+			settle(time.Second)
+			if c, _ := f.Look(t.Context(), "p1"); c.Frozen != frozen || c.Task != TaskRunning {
+				t.Errorf("the container is %+v", c)
+			}
+		}
+		order.Goal = fleet.GoalStop
+		order.Generation++
+		pods.Set(f.order(order))
+		settle(time.Minute)
+		if f.runs("p1") || f.last().Event != fleet.EventExited {
+			t.Errorf("it runs: %t, last report %+v", f.runs("p1"), f.last())
 		}
 	})
 }

@@ -77,6 +77,11 @@ func TestAPodWaitsUntilNoProcessHoldsItsGPU(t *testing.T) {
 		if doing := f.activity(); doing != held || strings.Contains(doing, "secret") {
 			t.Errorf("its owner is told %q", doing)
 		}
+		for _, spec := range f.specs {
+			if spec.Pod == "none" && (spec.CPUs != "" || len(spec.Devices.Env) > 0) {
+				t.Errorf("a pod without GPUs has processors %q, devices %+v", spec.CPUs, spec.Devices)
+			}
+		}
 		g.set("", nil)
 		settle(2 * busyAgain)
 		if !f.runs("new") {
