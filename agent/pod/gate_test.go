@@ -136,17 +136,18 @@ func TestAWorkerStandsStillAndGoesOn(t *testing.T) {
 	})
 }
 
-// TestAGateIsForWorkers: a pod that is none has the gate asked for nothing but an end, which is none of a worker's then.
-func TestAGateIsForWorkers(t *testing.T) {
+// TestAPlainPodHasNoUseForGateOrVolumes: the gate is asked for nothing but its end, which does nothing to what is no worker.
+func TestAPlainPodHasNoUseForGateOrVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, g := newFakeHost(t), &fakeGate{}
+		f, g, v := newFakeHost(t), &fakeGate{}, newFakeVolumes()
 		f.images["web"], f.gate = true, g
-		pods, _, _ := agentLife(t, f, boot1)
+		pods, _ := volumeLife(t, f, v, boot1)
 		for _, goal := range []fleet.Goal{fleet.GoalRun, fleet.GoalStop, fleet.GoalGone} {
 			pods.Set(f.order(assignment(1, goal)))
 			settle(time.Minute)
 		}
 		g.wants(t, "drain", "close", "forget")
+		v.want(t)
 	})
 }
 

@@ -183,3 +183,31 @@ func TestDataOfAPodThatIsForgottenIsSetAside(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoseDataIsDropped: what a scheduler ordered to go goes, what is wanted again stays, and all else is set aside, also that of a
+// pod which the ledger does not know.
+func TestWhoseDataIsDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, orphan bool
+		goal          fleet.Goal
+		here, aside   bool
+	}{
+		"ordered to go": {true, false, fleet.GoalGone, false, false}, "wanted again": {true, false, fleet.GoalStop, true, false},
+		"not listed": {true, true, fleet.GoalGone, false, true}, "not known": {false, false, "", false, true},
+	} {
+		f, m, want := stepper(t, nil)
+		place := noted(t, m.Data, want.Pod, "note")
+		rec := f.records[want.Pod]
+		rec.Orphan, rec.Assignment.Goal = c.orphan, c.goal
+		if f.records[want.Pod] = rec; !c.known {
+			delete(f.records, want.Pod)
+		}
+		if err := m.dropData(t.Context()); (err != nil) != c.here || c.here && !errors.Is(err, errSuperseded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		exists(t, filepath.Join(place, "note"), c.here)
+		if all, err := LostData(m.Data); err != nil || (len(all) == 1) != c.aside {
+			t.Errorf("%s: set aside %+v, %v", name, all, err)
+		}
+	}
+}

@@ -278,7 +278,7 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 		}
 	}
 	see.Digest = m.digest
-	if see.Container.Exists && see.Digest == "" {
+	if see.Container.Exists {
 		see.Digest = "present" // a container is made from an image that was there
 	}
 	return see, nil
