@@ -318,7 +318,7 @@ func TestASnapshotIsDueFromTheStart(t *testing.T) {
 	for _, c := range []struct {
 		from, to uint64
 		left     int64
-	}{{1, 9, 7}, {13, 20, 7}, {1, 10, 6}, {11, 11, 4}, {12, 12, 0}, {12, 12, 0}} {
+	}{{1, 9, 7}, {1, 5, 7}, {13, 20, 7}, {1, 10, 6}, {11, 11, 4}, {12, 12, 0}, {12, 12, 0}} {
 		if s.deleted(c.from, c.to); s.total() != c.left {
 			t.Errorf("without %d to %d there are %d bytes", c.from, c.to, s.total())
 		}

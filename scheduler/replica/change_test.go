@@ -208,11 +208,22 @@ func TestTransfer(t *testing.T) {
 	if first.IsLeader() {
 		t.Error("it still leads")
 	}
+	eventually(t, "its time of leading is over", func() bool { lead, _ := first.leading(); return lead == nil })
 	to.ready(t)
 	select {
 	case <-changed:
 	case <-within(t).Done():
 		t.Error("nobody was told")
+	}
+	// A leader that is to go hands leadership on, and is still a member: the next leader is asked to remove it.
+	if err := to.Remove(within(t), to.cfg.ID); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a leader removes itself: %v", err)
+	}
+	to = leader(t, members)
+	to.ready(t)
+	rest = others(members, to)
+	if s := to.Servers(); len(s) != 3 {
+		t.Errorf("servers %v", s)
 	}
 	if err := to.Demote(within(t), rest[1].cfg.ID); err != nil {
 		t.Fatal(err)
@@ -285,6 +296,20 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// termOf reads the term that the member of a folder voted in.
+func termOf(t *testing.T, dir string) uint64 {
+	t.Helper()
+	logs, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term, err := logs.GetUint64([]byte(keyTerm))
+	if err := errors.Join(err, logs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
 func TestRecover(t *testing.T) {
 	for name, snapshot := range map[string]bool{"from the log": false, "from a snapshot": true} {
 		t.Run(name, func(t *testing.T) {
@@ -308,10 +333,14 @@ func TestRecover(t *testing.T) {
 				t.Fatal(err)
 			}
 			self := Member{ID: "new", Address: l.Addr().String()}
+			before := termOf(t, first.cfg.Dir)
 			for range 2 { // once more does no harm
 				if err := Recover(first.cfg.Dir, self, OpenState); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if after := termOf(t, first.cfg.Dir); after != before+2 {
+				t.Errorf("the term is %d, after %d: another member's vote may count in it", after, before)
 			}
 			m, err := tryStart(t, first.cfg.Dir, "new", l, nil)
 			if err != nil {

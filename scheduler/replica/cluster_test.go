@@ -79,10 +79,17 @@ func TestFollowersRefuse(t *testing.T) {
 		if err := m.Barrier(within(t)); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("got %v", err)
 		}
+		if err := m.mayPropose(); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("a command comes into the queue of a follower: %v", err)
+		}
 		eventually(t, "a follower knows the leader", func() bool {
 			l, ok := m.Leader()
 			return ok && l.ID == first.cfg.ID
 		})
+		eventually(t, "the leader knows that it has the log", func() bool { return first.Acked(m.cfg.ID) == first.LastIndex() })
+		if at := m.Acked(first.cfg.ID); at != 0 {
+			t.Errorf("a follower was told of entries up to %d", at)
+		}
 	}
 	alike(t, members, 1)
 }

@@ -341,7 +341,7 @@ func TestTheTimeOfEachWriteIsTold(t *testing.T) {
 // TestAMemberWithoutAVote can lose none, inherit no leadership, and does not make up for the last one that has a vote.
 func TestAMemberWithoutAVote(t *testing.T) {
 	m := one(t, calm)
-	join(t, m, "b", calm)
+	b := join(t, m, "b", calm)
 	before := m.LastIndex()
 	for _, id := range []string{"b", "nobody"} {
 		if err := m.Demote(within(t), id); err != nil {
@@ -356,6 +356,10 @@ func TestAMemberWithoutAVote(t *testing.T) {
 	}
 	if heirs := m.heirs(); len(heirs) != 0 {
 		t.Errorf("leadership may go to %v", heirs)
+	}
+	eventually(t, "it knows both members", func() bool { return len(b.Servers()) == 2 })
+	if b.onlyVoter() || !m.onlyVoter() {
+		t.Error("the one without a vote is taken for the one that elects the leader")
 	}
 }
 
@@ -445,6 +449,20 @@ func TestASnapshotUnderAnotherName(t *testing.T) {
 	}
 	if _, err := snaps.checkOne(list[0].ID); err != nil {
 		t.Fatal(err)
+	}
+	path, sum := filepath.Join(snaps.dir, list[0].ID, metaFile), filepath.Join(snaps.dir, list[0].ID, metaSumFile)
+	meta, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"Term", "Index"} {
+		other := bytes.Replace(meta, []byte(`"`+field+`":`), []byte(`"`+field+`":9`), 1)
+		if err := errors.Join(os.WriteFile(path, other, 0o600), os.WriteFile(sum, metaSum(other), 0o600)); err != nil || bytes.Equal(meta, other) {
+			t.Fatal(err, string(meta))
+		}
+		if _, err := snaps.checkOne(list[0].ID); err == nil || !strings.Contains(err.Error(), "another one's") {
+			t.Errorf("another %s: %v", field, err)
+		}
 	}
 	_, rest, _ := strings.Cut(list[0].ID, "-")
 	other := "99-" + rest

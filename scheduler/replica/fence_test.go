@@ -61,6 +61,19 @@ func TestWhatRaftsErrorsSayOfAnEntry(t *testing.T) {
 	}
 }
 
+// TestRaftRefusesToLoseItsLastVoter with words that are known, should a change come to it all the same.
+func TestRaftRefusesToLoseItsLastVoter(t *testing.T) {
+	m := one(t, nil)
+	for _, future := range []raft.IndexFuture{m.raft.RemoveServer("a", 0, time.Minute), m.raft.DemoteVoter("a", 0, time.Minute)} {
+		if err := changeError(future.Error()); fleet.CodeOf(err) != fleet.CodeConflictRule {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := changeError(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestARaftWithOtherFuturesIsRefused(t *testing.T) {
 	m := one(t, nil)
 	for _, future := range []any{m.raft.GetConfiguration(), m.raft.VerifyLeader(), m.raft.Barrier(time.Second)} {

@@ -125,7 +125,12 @@ func TestAFollowerAheadOfWhatItsLeaderKnows(t *testing.T) {
 		t.Error("the last entry is refused")
 	}
 	eventually(t, "everything is applied", func() bool { return f.store.Index() == a.store.Index() })
-	if f.hash(t) != a.hash(t) {
-		t.Error("it has another state than its leader")
+	old.Index, old.Term = f.raft.AppliedIndex(), l.term
+	if out := install(l.term); !out.Success || f.hash(t) != a.hash(t) {
+		t.Errorf("it has another state than its leader, %+v after a snapshot of just what it has", out)
+	}
+	at := position{1, 1}
+	if got := f.reached(&inbound{entries: raft.NewInmemStore()}, at); got != at {
+		t.Errorf("an applied entry that is not in the log is one of term %d", got.term)
 	}
 }

@@ -93,7 +93,7 @@ func TestAReplacedEndIsNeverMissing(t *testing.T) {
 func TestOnlyTheEndWaits(t *testing.T) {
 	log := &tailLog{Log: raft.NewInmemStore()}
 	for _, err := range []error{
-		log.StoreLogs(entriesOf(1, 6, 1)), log.DeleteRange(1, 2), log.DeleteRange(5, 6), log.StoreLogs(entriesOf(7, 7, 2)),
+		log.StoreLogs(entriesOf(1, 6, 1)), log.DeleteRange(1, 2), log.DeleteRange(5, 6), log.StoreLogs(nil), log.StoreLogs(entriesOf(7, 7, 2)),
 	} {
 		if err != nil {
 			t.Fatal(err)
