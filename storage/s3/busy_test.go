@@ -93,6 +93,16 @@ func TestASeatIsGivenUpOnce(t *testing.T) {
 	if len(h.requests) != 1 || len(h.stuck) != 0 {
 		t.Errorf("after its end: %d requests, %d stuck", len(h.requests), len(h.stuck))
 	}
+	for range cap(h.stuck) { // so many are stuck that the next one keeps its place
+		h.stuck <- struct{}{}
+	}
+	s = &seat{h: h}
+	if s.leave(); len(h.requests) != 1 {
+		t.Errorf("beside all that may be stuck: %d requests", len(h.requests))
+	}
+	if s.end(); len(h.requests) != 0 || len(h.stuck) != cap(h.stuck) {
+		t.Errorf("after its end: %d requests, %d stuck", len(h.requests), len(h.stuck))
+	}
 }
 
 func TestWhatAnUploadAnswers(t *testing.T) {

@@ -34,6 +34,7 @@ func TestUnsignedChunks(t *testing.T) {
 		{"too many trailers", start + trailers(maxTrailers) + "\r\n", badChunk()},
 		{"a trailer that is none", start + "x-a\r\n\r\n", badChunk()},
 		{"a signature that nobody made is a trailer", start + "x-amz-trailer-signature: 00\r\n\r\n", nil},
+		{"a list of trailers that is too long a line", start + strings.Repeat("x", maxChunkLine+1) + "\r\n\r\n", badChunk()},
 		{"more behind it", start + "\r\nmore", badChunk()},
 		{"a plus", "+5\r\nhello\r\n0\r\n\r\n", badChunk()},
 		{"less than nothing", "-5\r\nhello\r\n0\r\n\r\n", badChunk()},
@@ -103,6 +104,7 @@ func TestSignedChunks(t *testing.T) {
 		{"another end", streamingPayload, plain[:strings.LastIndex(plain, "=")+1] + seed + "\r\n\r\n", badChunkSignature()},
 		{"another trailer", streamingPayloadTrailer, strings.Replace(trailed, "x-a:1", "x-a:2", 1), badChunkSignature()},
 		{"a trailer's signature that is none", streamingPayloadTrailer, cut(trailed, "x-amz-trailer-signature") + "x-amz-trailer-signature:xy\r\n\r\n", badChunkSignature()},
+		{"a trailer's signature with more behind it", streamingPayloadTrailer, strings.TrimRight(trailed, "\r\n") + "zz\r\n\r\n", badChunkSignature()},
 		{"a trailer's signature that is missing", streamingPayloadTrailer, cut(trailed, "x-amz-trailer-signature") + "\r\n", badChunk()},
 		{"a trailer that breaks off", streamingPayloadTrailer, cut(trailed, "x-amz-trailer-signature"), io.ErrUnexpectedEOF},
 	} {

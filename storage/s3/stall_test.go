@@ -71,7 +71,7 @@ func TestALongCopyKeepsTheClientWaiting(t *testing.T) {
 	})
 	defer free.Stop()
 	got := f.want(completeCall("a", id, map[int]string{1: md5Of("x")}, 1), 200, "")
-	if !strings.Contains(string(got.body), "?>\n ") || !strings.Contains(string(got.body), "<Key>a</Key>") {
+	if !strings.Contains(string(got.body), "?>\n ") || !strings.Contains(string(got.body), "<Key>a</Key>") || strings.Contains(string(got.body), "<Error>") {
 		t.Errorf("%q", got.body)
 	}
 	if f.get("a") != "x" {

@@ -132,7 +132,7 @@ func (l *lister) folder(root *os.Root, base string) error {
 
 // self takes the folder's own key, when it is one.
 func (l *lister) self(f *os.File, base string, empty bool) error {
-	if base == "" || base <= l.after || !strings.HasPrefix(base, l.prefix) || !empty && !readRecord(f).Explicit {
+	if base <= l.after || !strings.HasPrefix(base, l.prefix) || !empty && !readRecord(f).Explicit {
 		return nil
 	}
 	info, err := f.Stat()
