@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -105,7 +106,7 @@ func TestDataThatDoesNotComeBackIsNotReplaced(t *testing.T) {
 	for _, fault := range []error{unix.EIO, fs.ErrExist} {
 		disks := &asideOnly{err: fault}
 		path, err := Data{t.TempDir(), disks}.Make(t.Context(), "p1", 1)
-		if newer := fault == fs.ErrExist; disks.kept != newer || (err == nil) != newer || (path == "made") != newer {
+		if newer := errors.Is(fault, fs.ErrExist); disks.kept != newer || (err == nil) != newer || (path == "made") != newer {
 			t.Errorf("%v: %q, %v", fault, path, err)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gantry/fleet"
 )
 
@@ -210,4 +212,18 @@ func TestWhoseDataIsDropped(t *testing.T) {
 			t.Errorf("%s: set aside %+v, %v", name, all, err)
 		}
 	}
+}
+
+// TestDataInAFolderThatDoesNotComeBackIsNotReplaced: here it is on another file system, from which no name can be moved.
+func TestDataInAFolderThatDoesNotComeBackIsNotReplaced(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	must(t, unix.Mount("tmpfs", other, "tmpfs", 0, "size=1m"))
+	t.Cleanup(func() { must(t, unix.Unmount(other, unix.MNT_DETACH)) })
+	must(t, os.Mkdir(filepath.Join(other, "p1-7"), 0o700))
+	must(t, os.Symlink(other, filepath.Join(dir, lost)))
+	if path, err := MakeData(dir, "p1"); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("%q, %v", path, err)
+	}
+	exists(t, filepath.Join(dir, "p1"), false)
+	exists(t, filepath.Join(other, "p1-7"), true)
 }
