@@ -385,6 +385,32 @@ func TestOnlyCallsThatBeganSinceCount(t *testing.T) {
 	}
 }
 
+// TestWhatAMemberHasOfTheLog is what it said last and furthest in the newest term; a refusal or a heartbeat says nothing.
+func TestWhatAMemberHasOfTheLog(t *testing.T) {
+	a := newAcks(nil)
+	for i, c := range []struct {
+		term, prev, entries uint64
+		success             bool
+		want                uint64 // in that term
+	}{
+		{3, 5, 2, true, 7},
+		{3, 8, 0, true, 8},
+		{3, 5, 1, true, 8},
+		{3, 9, 3, false, 8},
+		{3, 0, 0, true, 8},
+		{2, 20, 1, true, 0},
+		{4, 0, 0, true, 0},
+		{4, 1, 0, true, 1},
+		{4, 0, 2, true, 2},
+	} {
+		a.heard("b", &raft.AppendEntriesRequest{Term: c.term, PrevLogEntry: c.prev, Entries: entriesOf(c.prev+1, c.prev+c.entries, c.term)},
+			&raft.AppendEntriesResponse{Success: c.success})
+		if got := a.newest("b", c.term); got != c.want || a.acked("b", c.want+1, c.term) || c.want > 0 && !a.acked("b", c.want, c.term) || a.newest("c", c.term) != 0 {
+			t.Errorf("%d: %d, want %d", i, got, c.want)
+		}
+	}
+}
+
 // What one caller was told is there, every later reader sees, whoever leads by then.
 func TestBarrierShowsWhatWasAcknowledged(t *testing.T) {
 	members := three(t, nil)
