@@ -37,8 +37,8 @@ func (x *exchange) source() (*source, error) {
 	if err != nil {
 		return nil, bad
 	}
-	bucket, key, ok := strings.Cut(strings.TrimPrefix(from, "/"), "/")
-	if !ok || key == "" {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(from, "/"), "/")
+	if key == "" {
 		return nil, bad
 	}
 	s := &source{place: x.place}

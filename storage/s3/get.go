@@ -47,7 +47,7 @@ func (x *exchange) getObject() error {
 			x.w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+length-1, size))
 		}
 	}
-	if sum != "" && strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") {
+	if strings.EqualFold(x.r.Header.Get("X-Amz-Checksum-Mode"), "ENABLED") {
 		setChecksum(x.w.Header(), sum, o.record.Checksum)
 	}
 	x.w.Header().Set("Content-Length", strconv.FormatInt(length, 10))

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // known sets what is known of an object's parts, as a record of many parts of different sizes, or a tenant, would have it.
@@ -277,5 +279,52 @@ func TestWhereAnObjectIs(t *testing.T) {
 		if f.h.ServeHTTP(w, r); !strings.Contains(w.Body.String(), "<Location>"+scheme+"://") {
 			t.Errorf("%s: %s", scheme, w.Body)
 		}
+	}
+}
+
+// TestWhatIsNotDoneIsNotAnswered: a name that the file system does not give, and an object of which nobody can say what it is.
+func TestWhatIsNotDoneIsNotAnswered(t *testing.T) {
+	f := newFixture(t)
+	f.put("busy", "old")
+	if err := unix.Mount(f.file("busy"), f.file("busy"), "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	got := f.do(call{method: "PUT", path: "/vol1/busy", body: []byte("new")})
+	if err := unix.Unmount(f.file("busy"), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if got.status < 500 || f.get("busy") != "old" {
+		t.Errorf("%d, and it holds %s", got.status, f.get("busy"))
+	}
+	if err := os.Symlink("/etc/passwd", f.file("out")); err != nil {
+		t.Fatal(err)
+	}
+	f.want(call{method: "DELETE", path: "/vol1/out", header: headers("If-Match", `"x"`)}, 403, "AccessDenied")
+	if _, err := os.Lstat(f.file("out")); err != nil {
+		t.Error(err)
+	}
+	if got := f.want(call{method: "PUT", path: "/vol1/folder/"}, 200, ""); got.header.Get("Etag") != quote(emptyMD5) {
+		t.Errorf("the ETag of a folder is %s", got.header.Get("Etag"))
+	}
+	l := f.lister("", "", "", 1)
+	defer l.p.release()
+	if names, err := l.p.list("folder", 10); err != nil || len(names) != 0 {
+		t.Errorf("an empty folder: %v, %v", names, err)
+	}
+	id := f.create("u")
+	u, err := l.p.readUpload(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.p.whole(u, []part{{number: 1, etag: md5Of("x"), size: 1}}); err == nil || faultOf(err).code != "NoSuchUpload" {
+		t.Errorf("an upload without its first part: %v", err)
+	}
+	for want, sum := range map[string]string{"SHA256:x-2": "", "": ""} { // of parts that have none
+		if got, err := (&upload{}).checksum(nil, strings.NewReader("x"), want); got != sum || err != nil {
+			t.Errorf("%q: %q, %v", want, got, err)
+		}
+	}
+	if _, err := io.ReadAll(newChunks(strings.NewReader("-5\r\n\r\n"), &signature{payload: streamingUnsigned}, 0)); !sameFault(err, badChunk()) {
+		t.Errorf("a chunk of less than nothing: %v", err)
 	}
 }

@@ -260,6 +260,9 @@ func TestLongKeys(t *testing.T) {
 	if got := f.list("list-type=2").names(); !slices.Equal(got, []string{long + "a", long + strings.Repeat("k", 20)}) {
 		t.Errorf("%q", got)
 	}
+	if got := f.list("list-type=2&prefix=" + long + "k").names(); !slices.Equal(got, []string{long + strings.Repeat("k", 20)}) {
+		t.Errorf("%q", got)
+	}
 	for _, tt := range []struct {
 		name string
 		most int
