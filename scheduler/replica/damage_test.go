@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -155,14 +156,25 @@ func openDamaged(t *testing.T, dir string, want content) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	snaps, err := os.ReadDir(filepath.Join(dir, snapshotDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var said words
 	m, err := tryStart(t, dir, "a", l, func(c *Config) {
 		c.TrailingLogs, c.SnapshotThreshold = 15, 1_000_000
 		c.HeartbeatTimeout = 20 * time.Millisecond
+		c.Log = slog.New(slog.NewTextHandler(&said, nil))
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	defer m.stop(t)
+	for _, e := range snaps {
+		if _, err := os.Stat(filepath.Join(dir, snapshotDir, e.Name())); err != nil && !strings.HasSuffix(e.Name(), snapSuffix) && !strings.Contains(said.all(), e.Name()) {
+			t.Errorf("snapshot %s is removed, and nobody is told", e.Name())
+		}
+	}
 	m.ready(t)
 	got := contentOf(t, m)
 	if got.hash != want.hash {

@@ -38,6 +38,13 @@ func TestAMachineOfAnotherKind(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d snapshots, %v", len(list), err)
 	}
+	m.put(t, 2) // the state is newer than the snapshot: that need not be restored
+	m.stop(t)
+	m = start(t, m.cfg.Dir, "a", m.cfg.Address, func(c *Config) { kind.Machine, c.Store = storeMachine{c.Store}, nil; c.Machine = kind })
+	m.ready(t)
+	if !m.exports.restored.Load() {
+		t.Error("it gives out its snapshots as they are, and has all of them in its state")
+	}
 	for _, c := range []struct {
 		restored bool
 		err      error
