@@ -79,10 +79,15 @@ func TestEachRefusalHasItsAnswer(t *testing.T) {
 		{"abort what is none", call{method: "DELETE", path: "/vol1/u", query: "uploadId=none"}, 404, "NoSuchUpload"},
 		{"parts of what is none", call{method: "GET", path: "/vol1/u", query: "uploadId=none"}, 404, "NoSuchUpload"},
 		{"a part of what is none", call{method: "PUT", path: "/vol1/u", query: "partNumber=1&uploadId=none", body: []byte("x")}, 404, "NoSuchUpload"},
+		{"part 10001", call{method: "PUT", path: "/vol1/u", query: "partNumber=10001&uploadId=" + id, body: []byte("x")}, 400, "InvalidArgument"},
+		{"part x", call{method: "PUT", path: "/vol1/u", query: "partNumber=x&uploadId=" + id, body: []byte("x")}, 400, "InvalidArgument"},
+		{"part 10000", call{method: "PUT", path: "/vol1/u", query: "partNumber=10000&uploadId=" + id, body: []byte("x")}, 200, ""},
 		{"a copied part of what is none", call{method: "PUT", path: "/vol1/u", query: "partNumber=1&uploadId=none", header: from("/vol1/a")}, 404, "NoSuchUpload"},
 	} {
 		if got := f.do(tt.c); got.status != tt.status || got.code() != tt.code {
 			t.Errorf("%s: %d %s, want %d %s", tt.name, got.status, got.code(), tt.status, tt.code)
+		} else if got.header.Get("Retry-After") != "" {
+			t.Errorf("%s: it is to be tried again", tt.name)
 		}
 	}
 	got := f.want(call{method: "POST", path: "/vol1", query: "delete=", body: []byte("<Delete><Object><Key>a</Key><VersionId>1</VersionId></Object></Delete>")}, 200, "")
@@ -102,7 +107,9 @@ func TestWhoseFaultItIs(t *testing.T) {
 		f.get("a") // each gives back what it took
 	}
 	f.h.requests <- struct{}{}
-	f.want(call{method: "GET", path: "/vol1/a"}, 503, "SlowDown")
+	if got := f.want(call{method: "GET", path: "/vol1/a"}, 503, "SlowDown"); got.header.Get("Retry-After") != "1" {
+		t.Errorf("when to try again is not told: %v", got.header)
+	}
 	<-f.h.requests
 	scans := f.h.volumes["vol1"].scans
 	for range cap(scans) {
@@ -143,7 +150,7 @@ func TestACheckOfAllIsNoneOfAPart(t *testing.T) {
 
 // TestPartsThatNobodyKnows: what a tenant wrote in place of their sizes says nothing.
 func TestPartsThatNobodyKnows(t *testing.T) {
-	for _, sizes := range []string{manyParts, "odd", "5x"} {
+	for _, sizes := range []string{manyParts, "odd", "5x", "5*x", "5*0", "-5"} {
 		if parts, known := (object{record: record{Parts: sizes}}).parts(); known || len(parts) != 0 {
 			t.Errorf("%q: %v, %v", sizes, parts, known)
 		}
