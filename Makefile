@@ -205,8 +205,8 @@ size: ## Print how many lines of Go the product has, by room
 .PHONY: bench
 bench: setup build .bin/nats/.stamp ## Run the benchmarks beside their floors; BENCH selects by regular expression, BENCH_HOSTS sets the size of fleets
 	@scripts/setup.sh bench
-	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark(Fleet|JobIdle)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
-	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^FJ]|Job[^I])' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
+	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark(Fleet|JobIdle|JobQueue)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/bench ./agent/ctrd ./netctl/kernel ./cmd/gantry-logger
+	go test -run '^$$' -bench '$(BENCH)' -skip '^Benchmark([^FJ]|Job[^IQ])' -benchtime 1x -count=1 -p 1 -timeout 60m ./test/bench
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 20x -count=1 -p 1 -timeout 30m ./test/s3clients
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 5x -count=1 -p 1 -timeout 30m ./netctl/tunnel
 	go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -count=1 -p 1 -timeout 30m ./test/volumes

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,6 +214,60 @@ func BenchmarkJobSubmit(b *testing.B) {
 		b.ReportMetric(rates.median(other.name), other.name+"/s")
 		b.ReportMetric(rates.median("gantry")/rates.median(other.name), "of-"+other.name)
 	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkJobRunSync has one caller run a job at a time, on endpoints with an idle worker each that does it at once: what a call takes is
+// what Gantry takes, HTTP included.
+func BenchmarkJobRunSync(b *testing.B) {
+	for _, members := range []int{1, 3} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+			p := newJobPlane(b, members, 1, 64, 1, echo)
+			took := samples{}
+			for n := range 200 * max(1, b.N/4) {
+				var j benchJob
+				began := time.Now()
+				if err := p.ask("POST", p.endpoints[n%len(p.endpoints)]+"/runsync", jobInput, &j); err != nil || j.Status != "COMPLETED" {
+					b.Fatal(j, err)
+				}
+				took.add("took", time.Since(began))
+			}
+			b.ReportMetric(took.at("took", 0.5), "p50-ms")
+			b.ReportMetric(took.at("took", 0.99), "p99-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkJobQueueFull compares one scheduler with an empty queue, and the same one with a million jobs, or BENCH_JOBS, that wait: how
+// many it takes in a second, how many it has done by workers of other endpoints, and its memory.
+func BenchmarkJobQueueFull(b *testing.B) {
+	jobs := 1_000_000
+	if text := os.Getenv("BENCH_JOBS"); text != "" {
+		var err error
+		if jobs, err = strconv.Atoi(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	p := newJobPlane(b, 1, 4, jobEndpoints, 1, echo)
+	work := p.endpoints
+	p.endpoints = nil
+	p.declare(jobEndpoints, 0, 1000)
+	wait := p.endpoints
+	submit := func(n int) error {
+		_, _, err := p.submit(n)
+		return err
+	}
+	look := func(what string) {
+		p.endpoints = work
+		b.ReportMetric(many(b, jobCallers, jobRound, p.cycle), "cycles/s-"+what)
+		p.endpoints = wait
+		b.ReportMetric(many(b, jobCallers, jobRound, submit), "submits/s-"+what)
+		b.ReportMetric(p.members[0].rss(b), "MB-"+what)
+	}
+	look("empty")
+	many(b, jobCallers, max(0, jobs-2*jobRound), submit)
+	look("full")
 	b.ReportMetric(0, "ns/op")
 }
 
