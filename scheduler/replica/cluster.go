@@ -180,6 +180,9 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 		if err == nil {
 			err = n.bounded(ctx, func() error { return n.transferOnce(member) })
 			want = n.LastIndex()
+			if err != nil {
+				want = max(want, n.barrierIndex())
+			}
 		}
 		if err == nil || !n.IsLeader() {
 			return nil
@@ -195,6 +198,20 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 			return refused(ErrNotLeader, errClosed)
 		}
 	}
+}
+
+// barrierIndex writes an entry that changes nothing, so that a member that acknowledges it was sent something after a handover that
+// failed (see watchHandover), and returns its index; 0: it was not written.
+func (n *Node) barrierIndex() uint64 {
+	if n.DiskFull() || !n.IsLeader() {
+		return 0
+	}
+	future := n.raft.Barrier(n.cfg.RequestTimeout)
+	endWith(future, n.stopped)
+	if f, ok := future.(raft.IndexFuture); ok && future.Error() == nil {
+		return f.Index()
+	}
+	return 0
 }
 
 var errBehind = errors.New("the member that is to lead does not have the whole log yet")

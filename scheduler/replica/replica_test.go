@@ -22,7 +22,11 @@ import (
 	"gantry/scheduler/state"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// What Raft never ends; see TestAHandoverThatDoesNotEnd.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*Raft).leadershipTransfer"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*Raft).leaderLoop.func2"))
+}
 
 func TestProposeAnswersEveryCommand(t *testing.T) {
 	m := one(t, nil)
