@@ -50,7 +50,7 @@ func (p *jobPlane) sure(n int, limit context.Context) (accepted, done bool) {
 // many that were accepted had no end.
 func BenchmarkJobLeaderKilled(b *testing.B) {
 	const callers, each = 64, 300
-	p := newJobPlane(b, 3, 4, jobEndpoints, 1, echo)
+	p := newJobPlane(b, 3, 4, jobEndpoints, echo)
 	limit, cancel := context.WithTimeout(b.Context(), clusterLimit)
 	defer cancel()
 	var mu sync.Mutex
@@ -93,7 +93,7 @@ func BenchmarkJobLeaderKilled(b *testing.B) {
 func BenchmarkJobLargeResults(b *testing.B) {
 	const jobs, size = 100, 20_000_000 - 1000
 	large := []byte(`"` + strings.Repeat("x", size) + `"`)
-	p := newJobPlane(b, 3, 1, 16, 1, func(job []byte) []byte { return bytes.Clone(large) })
+	p := newJobPlane(b, 3, 1, 16, func(job []byte) []byte { return bytes.Clone(large) })
 	write := func(took samples) {
 		began := time.Now()
 		if err := p.ask("PUT", "secrets/BENCH", `{"value":"`+began.String()+`"}`, nil); err != nil {

@@ -36,11 +36,11 @@ type jobPlane struct {
 	next      atomic.Int64
 }
 
-// newJobPlane makes endpoints with a number of workers each, on simulated hosts, and waits until all workers are idle.
-func newJobPlane(b *testing.B, members, hosts, endpoints, each int, answer func([]byte) []byte) *jobPlane {
+// newJobPlane makes endpoints with a worker each, on simulated hosts, and waits until all workers are idle.
+func newJobPlane(b *testing.B, members, hosts, endpoints int, answer func([]byte) []byte) *jobPlane {
 	b.Helper()
 	p := newJobHosts(b, members, hosts, answer)
-	p.addEndpoints(endpoints, each)
+	p.addEndpoints(endpoints, 1)
 	return p
 }
 
@@ -162,7 +162,7 @@ func many(b *testing.B, callers, n int, fn func(n int) error) (rate float64) {
 func BenchmarkJobCycles(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
-			p := newJobPlane(b, members, 4, jobEndpoints, 1, echo)
+			p := newJobPlane(b, members, 4, jobEndpoints, echo)
 			others := newBrokers(b, members)
 			rates := samples{}
 			used := 0.0
@@ -222,7 +222,7 @@ func BenchmarkJobSubmit(b *testing.B) {
 func BenchmarkJobRunSync(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
-			p := newJobPlane(b, members, 1, 64, 1, echo)
+			p := newJobPlane(b, members, 1, 64, echo)
 			took := samples{}
 			for n := range 200 * max(1, b.N/4) {
 				var j benchJob
@@ -249,7 +249,7 @@ func BenchmarkJobQueueFull(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	p := newJobPlane(b, 1, 4, jobEndpoints, 1, echo)
+	p := newJobPlane(b, 1, 4, jobEndpoints, echo)
 	work := p.endpoints
 	p.endpoints = nil
 	p.declare(jobEndpoints, 0, 1000)
