@@ -72,12 +72,7 @@ func (c *chunks) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil && n == 0 {
-		c.done = err
-	}
-	if n > 0 {
-		err = nil
-	}
+	c.done = err
 	return n, err
 }
 

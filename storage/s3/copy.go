@@ -181,7 +181,7 @@ func (x *exchange) fillCopy(s *source, f *os.File, name string, t target, r reco
 		return copyXML{}, err
 	}
 	// What is known of the content holds only if it did not change under the copy.
-	if n == s.info.Size() && now.Size() == n && now.ModTime().Equal(s.info.ModTime()) && s.record.ETag != "" {
+	if n == s.info.Size() && now.Size() == n && now.ModTime().Equal(s.info.ModTime()) {
 		r.ETag, r.Checksum, r.Parts, r.Sums = s.record.ETag, s.record.Checksum, s.record.Parts, s.record.Sums
 	}
 	if algorithm, _, err := uploadChecksum(x.r.Header); err != nil {

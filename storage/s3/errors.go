@@ -100,7 +100,7 @@ func faultOf(err error) *fault {
 		return noSuchKey()
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return refuse(http.StatusBadRequest, "IncompleteBody", "The body ended before the length that was announced.")
-	case errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, context.Canceled):
 		return refuse(http.StatusBadRequest, "RequestTimeout", "The client stopped sending.")
 	}
 	if out := faultOfFile(err); out != nil {

@@ -183,7 +183,7 @@ func (p *place) writable(t target, header http.Header) error {
 	switch {
 	case err != nil:
 		return err
-	case there && none != "" && matches(none, o.etag):
+	case there && matches(none, o.etag):
 		return preconditionFailed()
 	case match != "" && !there:
 		return noSuchKey()

@@ -181,7 +181,7 @@ var errNoRange = errors.New("no range")
 // byteRange returns the range that is asked for; from is negative when the whole object is.
 func (x *exchange) byteRange(o object, size int64) (from, length int64, err error) {
 	header := x.r.Header.Get("Range")
-	if guard := x.r.Header.Get("If-Range"); guard != "" && header != "" {
+	if guard := x.r.Header.Get("If-Range"); guard != "" {
 		at, err := http.ParseTime(guard)
 		dated := err == nil && !o.info.ModTime().Truncate(time.Second).After(at)
 		if !dated && (strings.HasPrefix(guard, "W/") || !matches(guard, o.etag)) {
@@ -192,7 +192,7 @@ func (x *exchange) byteRange(o object, size int64) (from, length int64, err erro
 	if errors.Is(err, errNoRange) {
 		return -1, size, nil
 	}
-	if err != nil || from >= size || to < from {
+	if err != nil || from >= size {
 		x.w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
 		return 0, 0, refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange", "The requested range is not satisfiable.")
 	}
@@ -203,7 +203,7 @@ func (x *exchange) byteRange(o object, size int64) (from, length int64, err erro
 func parseRange(header string, size int64) (from, to int64, err error) {
 	spec, ok := strings.CutPrefix(header, "bytes=")
 	first, last, dash := strings.Cut(strings.TrimSpace(spec), "-")
-	if !ok || !dash || strings.Contains(spec, ",") {
+	if !ok || !dash {
 		return 0, 0, errNoRange
 	}
 	number := func(s string) (int64, bool) {

@@ -153,7 +153,7 @@ func readRecord(f *os.File) record {
 			buf = make([]byte, maxRecord)
 			n, err = unix.Fgetxattr(fd, attribute, buf)
 		}
-		if err == nil && n > 0 && n <= len(buf) {
+		if err == nil {
 			out = parseRecord(buf[:n])
 		}
 		return nil

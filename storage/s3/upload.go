@@ -218,7 +218,7 @@ func (p part) base64() string {
 // parsePart reads the name of a part's file.
 func parsePart(name string) (part, bool) {
 	fields := strings.Split(name, "-")
-	if len(fields) < 4 || len(fields) > 5 || fields[0] != "part" || len(fields[2]) != 32 || !etagForm.MatchString(fields[2]) {
+	if len(fields) < 4 || len(fields) > 5 || len(fields[2]) != 32 || !etagForm.MatchString(fields[2]) {
 		return part{}, false
 	}
 	number, err := strconv.Atoi(fields[1])
@@ -230,7 +230,7 @@ func parsePart(name string) (part, bool) {
 			return part{}, false
 		}
 	}
-	if err != nil || sizeErr != nil || number < 1 || number > maxParts || size < 0 || p.name() != name {
+	if err != nil || sizeErr != nil || number < 1 || number > maxParts || p.name() != name {
 		return part{}, false
 	}
 	return p, true
@@ -295,9 +295,7 @@ func (x *exchange) listUploads() error {
 	}
 	for _, u := range all {
 		if u.Key < marker || u.Key == marker && (idMarker == "" || u.id <= idMarker) {
-			if marker != "" {
-				continue
-			}
+			continue
 		}
 		if len(out.Uploads) == most {
 			out.IsTruncated = most > 0

@@ -163,7 +163,7 @@ func (l *lister) first(names []entry, base string) int {
 func (l *lister) some(root *os.Root, base string, names []entry) (int, error) {
 	key := base + names[0].name
 	switch {
-	case !strings.HasPrefix(key, l.prefix) && !strings.HasPrefix(l.prefix, key):
+	case !strings.HasPrefix(key, l.prefix):
 		return len(names), nil // behind the last one with the prefix
 	case len(key) > maxKey, l.skip != "" && strings.HasPrefix(key, l.skip):
 		return 1, nil
@@ -190,7 +190,7 @@ func (l *lister) some(root *os.Root, base string, names []entry) (int, error) {
 
 // below goes on in a folder, or takes it as a common prefix.
 func (l *lister) below(root *os.Root, key, name string) error {
-	if l.delimiter == "/" && strings.HasPrefix(key, l.prefix) && len(key) > len(l.prefix) {
+	if l.delimiter == "/" {
 		if key <= l.after {
 			rest := &lister{p: l.p, cache: l.cache, mostEntries: l.mostEntries, prefix: key, after: l.after, most: 1}
 			if err := rest.page(); err != nil || len(rest.out) == 0 {
@@ -204,11 +204,7 @@ func (l *lister) below(root *os.Root, key, name string) error {
 		return vanished(err)
 	}
 	defer func() { _ = sub.Close() }()
-	err = l.folder(sub, key)
-	if errors.Is(err, errPageFull) {
-		return err
-	}
-	return vanished(err)
+	return vanished(l.folder(sub, key))
 }
 
 // vanished leaves out what was removed or replaced while the listing went on, or what nobody may read.
@@ -294,9 +290,6 @@ func (l *lister) take(it item) error {
 	if rest := it.key[len(l.prefix):]; l.delimiter != "" {
 		if i := strings.Index(rest, l.delimiter); i >= 0 {
 			it = item{key: l.prefix + rest[:i+len(l.delimiter)], prefix: true}
-			if it.key == l.skip {
-				return nil
-			}
 		}
 	}
 	if len(l.out) == l.most {
