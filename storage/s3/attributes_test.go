@@ -288,6 +288,8 @@ func TestAPowerCutTakesNothingThatWasAnswered(t *testing.T) {
 	f.put("c", "only once", "If-None-Match", "*")
 	f.put("gone", "1")
 	f.delete("gone")
+	f.put("many/gone", "1")
+	f.want(call{method: "POST", path: "/vol1", query: "delete=", body: []byte("<Delete><Object><Key>many/gone</Key></Object></Delete>")}, 200, "")
 	f.want(call{method: "PUT", path: "/vol1/folder/"}, 200, "")
 	f.upload("new/parts", nil, nil, "one", "two")
 	if err := disk.Cut(); err != nil {
@@ -299,5 +301,6 @@ func TestAPowerCutTakesNothingThatWasAnswered(t *testing.T) {
 		}
 	}
 	f.want(call{method: "GET", path: "/vol1/gone"}, 404, "NoSuchKey")
+	f.want(call{method: "GET", path: "/vol1/many/gone"}, 404, "NoSuchKey")
 	f.want(call{method: "HEAD", path: "/vol1/folder/"}, 200, "")
 }

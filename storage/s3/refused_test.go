@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -41,6 +42,7 @@ func TestUnsignedChunks(t *testing.T) {
 		{"no size", "\r\nhello\r\n0\r\n\r\n", badChunk()},
 		{"more than was announced", "6\r\nhello!\r\n0\r\n\r\n", badChunk()},
 		{"less than was announced", "4\r\nhell\r\n0\r\n\r\n", badChunk()},
+		{"a long rest behind a chunk", "5\r\nhello" + strings.Repeat("x", maxChunkLine+1) + "0\r\n\r\n", badChunk()},
 		{"a chunk longer than its size", "4\r\nhello\r\n1\r\no\r\n0\r\n\r\n", badChunk()},
 		{"an end in a chunk", "5\r\nhel", io.ErrUnexpectedEOF},
 		{"an end before a size", "5\r\nhello\r\n", io.ErrUnexpectedEOF},
@@ -99,6 +101,8 @@ func TestSignedChunks(t *testing.T) {
 		{"another content", streamingPayload, strings.Replace(plain, "hel", "hex", 1), badChunkSignature()},
 		{"another last content", streamingPayload, strings.Replace(plain, "lo\r\n", "la\r\n", 1), badChunkSignature()},
 		{"no signature", streamingPayload, strings.Replace(plain, "chunk-signature=", "x=", 1), badChunk()},
+		{"a line before it that is not signed", streamingPayload, "0\r\n" + plain, badChunk()},
+		{"a signature that is not named", streamingPayload, strings.Replace(plain, "chunk-signature=", "", 1), badChunk()},
 		{"half a signature", streamingPayload, strings.Replace(plain, "chunk-signature=", "chunk-signature=00", 1), badChunk()},
 		{"no digits", streamingPayload, strings.Replace(plain, "chunk-signature=", "chunk-signature=xy", 1), badChunk()},
 		{"another end", streamingPayload, plain[:strings.LastIndex(plain, "=")+1] + seed + "\r\n\r\n", badChunkSignature()},
@@ -129,6 +133,7 @@ func TestWhatABodyMustSay(t *testing.T) {
 		{"no length", unsignedPayload, -1, nil, "MissingContentLength", "Content-Length"},
 		{"no decoded length", streamingPayload, 5, nil, "MissingContentLength", "decoded"},
 		{"a decoded length of less than nothing", streamingPayload, 5, headers("X-Amz-Decoded-Content-Length", "-1"), "MissingContentLength", "decoded"},
+		{"empty decoded", streamingPayload, 5, headers("X-Amz-Decoded-Content-Length", "0"), "", ""},
 		{"the largest decoded", streamingPayload, 50, headers("X-Amz-Decoded-Content-Length", "10"), "", ""},
 		{"too large decoded", streamingPayload, 5, headers("X-Amz-Decoded-Content-Length", "11"), "EntityTooLarge", ""},
 		{"a trailer without chunks", unsignedPayload, 5, headers("X-Amz-Trailer", crc), "InvalidRequest", "TRAILER"},
@@ -199,7 +204,7 @@ func TestErrorsHaveTheirAnswer(t *testing.T) {
 		unix.ESHUTDOWN: "ServiceUnavailable 503 broken", unix.ENODEV: "ServiceUnavailable 503 broken",
 		unix.ETIMEDOUT: "ServiceUnavailable 503", unix.EHOSTDOWN: "ServiceUnavailable 503",
 		io.ErrUnexpectedEOF: "IncompleteBody 400", io.EOF: "IncompleteBody 400", errors.New("other"): "InternalError 500",
-		&http.MaxBytesError{Limit: 1}: "EntityTooLarge 400", error(timedOut{}): "RequestTimeout 400",
+		&http.MaxBytesError{Limit: 1}: "EntityTooLarge 400", error(timedOut{}): "RequestTimeout 400", os.ErrDeadlineExceeded: "RequestTimeout 400",
 	} {
 		f := faultOf(fmt.Errorf("in a call: %w", err))
 		got := fmt.Sprintf("%s %d", f.code, f.status)
