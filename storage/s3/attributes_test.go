@@ -124,6 +124,12 @@ func TestObjectAttributes(t *testing.T) {
 		p.NextPartNumberMarker != 3 || p.MaxParts != 2 || !p.IsTruncated || len(p.Part) != 2 || p.Part[0].PartNumber != 2 || p.Part[0].Size != 2 || p.Part[0].ChecksumSHA256 != sha256Of("bb") {
 		t.Errorf("%+v %+v", page.Checksum, p)
 	}
+	for marker, left := range map[string]int{"1": 3, "2": 2, "3": 1, "4": 0, "10000": 0} { // the last pages, of which the first is full
+		p := f.attributes("many", "ObjectParts", "X-Amz-Max-Parts", "3", "X-Amz-Part-Number-Marker", marker).ObjectParts
+		if p.IsTruncated || p.NextPartNumberMarker != 0 || len(p.Part) != left {
+			t.Errorf("behind %s: %+v", marker, p)
+		}
+	}
 	f.want(call{method: "GET", path: "/vol1/one", query: "attributes="}, 400, "InvalidArgument")
 	f.want(call{method: "GET", path: "/vol1/one", query: "attributes=", header: headers("X-Amz-Object-Attributes", "Colour")}, 400, "InvalidArgument")
 	f.want(call{method: "GET", path: "/vol1/none", query: "attributes=", header: headers("X-Amz-Object-Attributes", "ETag")}, 404, "NoSuchKey")

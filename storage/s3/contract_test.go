@@ -204,6 +204,7 @@ func TestWhichFilesAreParts(t *testing.T) {
 		"part-00001-" + etag + "-5-":                    false,
 		"part-00001-" + etag + "-5-" + sum + "00":       false,
 		"part-00001-" + etag + "-5-zz":                  false,
+		"part-00001-" + etag + "-5-0bzz":                false,
 		"part-00001-" + etag + "-5-" + sum + "-1":       false,
 		"part-00001-" + etag:                            false,
 		"part":                                          false,

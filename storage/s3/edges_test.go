@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -106,6 +107,10 @@ func TestABodyIsNotReadForNothing(t *testing.T) {
 	n, err := ingest(writeFunc(func([]byte) (int, error) { return 0, unix.ENOSPC }), src, nil)
 	if !errors.Is(err, unix.ENOSPC) || read > 10 {
 		t.Errorf("%d bytes in %d reads, %v", n, read, err)
+	}
+	lost := errors.New("lost")
+	if _, err := ingest(io.Discard, io.MultiReader(bytes.NewReader(make([]byte, 3*blockSize)), iotest.ErrReader(lost)), nil); !errors.Is(err, lost) {
+		t.Errorf("a connection that breaks: %v", err)
 	}
 	whole := bytes.Repeat([]byte("x"), 2*blockSize)
 	var out bytes.Buffer
@@ -226,12 +231,21 @@ func TestNoFolderIsMadeInAFile(t *testing.T) {
 	if err := l.p.makeParents("file/a/b"); faultOf(err).code != "ObjectParentIsFile" {
 		t.Error(err)
 	}
+	f.delete("file/a") // which is not there
+	if err := os.Symlink("/etc", f.file("out")); err != nil {
+		t.Fatal(err)
+	}
+	f.want(call{method: "DELETE", path: "/vol1/out/none"}, 403, "AccessDenied")
 }
 
 // TestFoldersHaveNoContent, however much the file system takes for them.
 func TestFoldersHaveNoContent(t *testing.T) {
 	f := newFixture(t)
 	f.want(call{method: "PUT", path: "/vol1/d/"}, 200, "")
+	copied := f.want(call{method: "PUT", path: "/vol1/e/", header: headers("X-Amz-Copy-Source", "/vol1/d/")}, 200, "")
+	if !strings.Contains(string(copied.body), "<ETag>&#34;"+emptyMD5+"&#34;</ETag>") {
+		t.Errorf("%s", copied.body)
+	}
 	if got := f.want(call{method: "GET", path: "/vol1/d/"}, 200, ""); len(got.body) != 0 || got.header.Get("Content-Length") != "0" {
 		t.Errorf("%v", got.header)
 	}
@@ -259,7 +273,11 @@ func TestFoldersAreListedAsWhatTheyAre(t *testing.T) {
 // TestDocumentsOfAnObject: who may do what with it, and what is tied to it.
 func TestDocumentsOfAnObject(t *testing.T) {
 	f := newFixture(t)
-	f.put("a", "x")
+	for name := range f.put("a", "x").header {
+		if strings.HasPrefix(strings.ToLower(name), checksumPrefix) {
+			t.Errorf("a checksum that nobody asked for: %s", name)
+		}
+	}
 	for query, want := range map[string]string{"acl=": "FULL_CONTROL", "tagging=": "<TagSet></TagSet>"} {
 		if got := f.want(call{method: "GET", path: "/vol1/a", query: query}, 200, ""); !strings.Contains(string(got.body), want) {
 			t.Errorf("%s: %s", query, got.body)
@@ -292,6 +310,19 @@ func TestTheLastPageOfParts(t *testing.T) {
 		got := string(f.want(call{method: "GET", path: "/vol1/a", query: fmt.Sprintf("uploadId=%s&max-parts=%d", id, most)}, 200, "").body)
 		if strings.Contains(got, "<NextPartNumberMarker>") != more || !strings.Contains(got, "<ChecksumSHA256>"+sha256Of("one")+"<") {
 			t.Errorf("pages of %d: %s", most, got)
+		}
+	}
+}
+
+// TestOnlyPartsAreListed, wherever the page begins.
+func TestOnlyPartsAreListed(t *testing.T) {
+	f := newFixture(t)
+	id := f.create("a")
+	f.want(partCall("a", id, 1, "x"), 200, "")
+	for marker, want := range map[string]int{"-1": 1, "0": 1, "1": 0, "x": 1} {
+		got := f.want(call{method: "GET", path: "/vol1/a", query: "uploadId=" + id + "&part-number-marker=" + marker}, 200, "")
+		if n := strings.Count(string(got.body), "<Part>"); n != want {
+			t.Errorf("behind %s: %s", marker, got.body)
 		}
 	}
 }

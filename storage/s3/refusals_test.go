@@ -297,6 +297,11 @@ func TestWhatIsNotDoneIsNotAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := f.do(call{method: "PUT", path: "/vol1/busy", body: []byte("new")})
+	f.want(call{method: "DELETE", path: "/vol1/busy"}, 503, "SlowDown")
+	list := f.want(call{method: "POST", path: "/vol1", query: "delete=", body: []byte("<Delete><Object><Key>busy</Key></Object></Delete>")}, 200, "")
+	if !strings.Contains(string(list.body), "<Error><Key>busy</Key><Code>SlowDown</Code>") {
+		t.Errorf("%s", list.body)
+	}
 	if err := unix.Unmount(f.file("busy"), unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
