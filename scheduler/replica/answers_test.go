@@ -266,3 +266,49 @@ func TestANumberOfTheLogHasEightBytes(t *testing.T) {
 		}
 	}
 }
+
+// handled is a transport that keeps what handles its heartbeats.
+type handled struct {
+	Transport
+	handle func(raft.RPC)
+}
+
+func (h *handled) SetHeartbeatHandler(handle func(raft.RPC)) { h.handle = handle }
+
+// TestAHeartbeatOfAClosedNodeIsAnswered, and not handled.
+func TestAHeartbeatOfAClosedNodeIsAnswered(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		trans, got, answers := &handled{}, 0, make(chan raft.RPCResponse, 1)
+		in := &inbound{Transport: trans, during: func(do func()) bool {
+			if !closed {
+				do()
+			}
+			return !closed
+		}}
+		in.SetHeartbeatHandler(func(raft.RPC) { got++ })
+		trans.handle(raft.RPC{RespChan: answers})
+		if (got == 0) != closed || (len(answers) == 1) != closed {
+			t.Errorf("closed %v: handled %d times, answered %d times", closed, got, len(answers))
+		}
+		if closed {
+			if a := <-answers; !errors.Is(a.Error, raft.ErrRaftShutdown) {
+				t.Errorf("answered %v", a.Error)
+			}
+		}
+	}
+}
+
+// over is a future of what failed at once, which has no end to be told.
+type over struct{ err error }
+
+func (o over) Error() error { return o.err }
+
+// TestAFutureThatIsOverIsLeftAsItIs: Raft gives some that have failed when they are made.
+func TestAFutureThatIsOverIsLeftAsItIs(t *testing.T) {
+	failed := over{raft.ErrNotLeader}
+	endWith(failed, make(chan struct{}))
+	endWith(&failed, make(chan struct{}))
+	if !errors.Is(failed.Error(), raft.ErrNotLeader) {
+		t.Error(failed.Error())
+	}
+}

@@ -361,6 +361,11 @@ func TestAMemberWithoutAVote(t *testing.T) {
 	if b.onlyVoter() || !m.onlyVoter() {
 		t.Error("the one without a vote is taken for the one that elects the leader")
 	}
+	for range 2 { // once it is gone there is nothing to do
+		if err := m.Remove(within(t), "b"); err != nil || len(m.Servers()) != 1 {
+			t.Errorf("removed: %v, left %v", err, m.Servers())
+		}
+	}
 }
 
 func TestAnEmptySnapshotIsNotInstalled(t *testing.T) {

@@ -31,6 +31,12 @@ func TestABarrierOfAnotherTermIsRefused(t *testing.T) {
 	if err := m.Barrier(within(t)); err != nil {
 		t.Errorf("in its own term again: %v", err)
 	}
+	m.setLead(nil) // it leads, and has not applied all of before yet
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.Barrier(ctx); !errors.Is(err, ErrBusy) || errors.Is(err, ErrNotLeader) {
+		t.Errorf("before it has settled: %v", err)
+	}
 }
 
 // Only what surely did not happen is said not to have: that may be repeated.

@@ -42,6 +42,9 @@ func TestAMachineOfAnotherKind(t *testing.T) {
 	m.stop(t)
 	m = start(t, m.cfg.Dir, "a", m.cfg.Address, func(c *Config) { kind.Machine, c.Store = storeMachine{c.Store}, nil; c.Machine = kind })
 	m.ready(t)
+	if at := m.trans.newest.Load(); at == nil || at.index != list[0].Index || at.term != list[0].Term {
+		t.Errorf("its newest snapshot is %+v, want that at %d", at, list[0].Index)
+	}
 	if !m.exports.restored.Load() {
 		t.Error("it gives out its snapshots as they are, and has all of them in its state")
 	}

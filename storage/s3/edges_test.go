@@ -236,6 +236,9 @@ func TestNoFolderIsMadeInAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.want(call{method: "DELETE", path: "/vol1/out/none"}, 403, "AccessDenied")
+	if err := l.p.syncFolders("out"); err == nil {
+		t.Error("what is not ours was synced")
+	}
 }
 
 // TestFoldersHaveNoContent, however much the file system takes for them.
@@ -383,8 +386,8 @@ func TestWhatIsLogged(t *testing.T) {
 			t.Errorf("%v: %s", err, out.String())
 		}
 	}
-	if !broken(unavailable(fmt.Errorf("open: %w", unix.ESTALE))) {
-		t.Error("the cause of an answer is not looked at")
+	if stale := unavailable(fmt.Errorf("open: %w", unix.ESTALE)); !broken(stale) || !strings.Contains(stale.Error(), unix.ESTALE.Error()) {
+		t.Errorf("the cause of an answer is not looked at: %v", stale)
 	}
 	if got := faultOf(fmt.Errorf("read: %w", context.Canceled)); got.code != "RequestTimeout" {
 		t.Errorf("a client that is gone: %v", got)
