@@ -66,14 +66,11 @@ func (n *Node) Demote(ctx context.Context, id string) error {
 // rule when it is the last voter.
 func (n *Node) Remove(ctx context.Context, id string) error {
 	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
-		s, ok := n.server(id)
-		if !ok {
+		if _, ok := n.server(id); !ok {
 			return nil, nil
 		}
-		if s.Voter {
-			if err := n.mayLose(ctx, id); err != nil {
-				return nil, err
-			}
+		if err := n.mayLose(ctx, id); err != nil {
+			return nil, err
 		}
 		return n.raft.RemoveServer(raft.ServerID(id), 0, wait), nil
 	})
