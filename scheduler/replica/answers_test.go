@@ -312,3 +312,21 @@ func TestAFutureThatIsOverIsLeftAsItIs(t *testing.T) {
 		t.Error(failed.Error())
 	}
 }
+
+// restoring is a state machine that restores, or does not.
+type restoring struct {
+	Machine
+	err error
+}
+
+func (r restoring) Restore(io.Reader) error { return r.err }
+
+// TestWhatIsRestoredIsGivenOut as other members need it, and only then.
+func TestWhatIsRestoredIsGivenOut(t *testing.T) {
+	for _, failed := range []error{nil, errors.New("torn")} {
+		n := &Node{machine: restoring{err: failed}, exports: &exporter{}}
+		if err := (&fsm{n: n}).Restore(io.NopCloser(strings.NewReader(""))); !errors.Is(err, failed) || n.exports.restored.Load() != (failed == nil) {
+			t.Errorf("%v: restored %v, %v", failed, n.exports.restored.Load(), err)
+		}
+	}
+}

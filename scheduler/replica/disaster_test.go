@@ -172,3 +172,24 @@ func TestAnInstalledCopyIsWhole(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAnInstalledCopyThatIsDamagedIsKept and refused: there is no log to take its place.
+func TestAnInstalledCopyThatIsDamagedIsKept(t *testing.T) {
+	m := one(t, nil)
+	m.put(t, 1)
+	dir := t.TempDir()
+	if err := Install(dir, m.self(), bytes.NewReader(snapshotOf(t, m))); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, snapshotDir, "*", "state.bin"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refusedToOpen(t, dir, "the newest snapshot is damaged and the log does not go on")
+	if _, err := os.Stat(files[0]); err != nil {
+		t.Error(err)
+	}
+}
