@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -26,6 +27,7 @@ func encodeDocument(api any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("the document has no components")
 	}
+	dropUnused(components, data)
 	var ops []map[string]any
 	paths, _ := doc["paths"].(map[string]any)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
@@ -47,6 +49,14 @@ func encodeDocument(api any) ([]byte, error) {
 	}
 	shareProperties(components)
 	return json.Marshal(doc)
+}
+
+// dropUnused leaves out schemas to which nothing of a document refers: those of members that may be null are where they are used.
+func dropUnused(components map[string]any, document []byte) {
+	schemas, _ := components["schemas"].(map[string]any)
+	maps.DeleteFunc(schemas, func(name string, _ any) bool {
+		return !bytes.Contains(document, []byte(`"`+schemaPrefix+name+`"`))
+	})
 }
 
 // longProperty is from how many bytes on a member that several records have becomes a schema of its own.
