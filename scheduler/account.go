@@ -135,8 +135,11 @@ const purposeEvents = "account webhook secret"
 
 // newWebhook returns what a change makes of an account's webhook, with its secret sealed; nil: it stays. Errors: not_found, invalid.
 func (s *Service) newWebhook(ctx context.Context, id fleet.AccountID, in *fleet.WebhookRequest) (*fleet.AccountWebhook, error) {
-	if in == nil || in.URL == "" {
-		return map[bool]*fleet.AccountWebhook{true: {}}[in != nil], nil
+	switch {
+	case in == nil:
+		return nil, nil
+	case in.URL == "":
+		return &fleet.AccountWebhook{}, nil
 	}
 	out := &fleet.AccountWebhook{URL: in.URL, Kinds: in.Kinds}
 	err := webhook.CheckURL("$.webhook.url", in.URL)

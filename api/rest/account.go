@@ -62,8 +62,11 @@ func updateAccountSettings(ctx context.Context, svc AccountService, c *call, in 
 // webhook reads where an account's events are to be sent; nil where the body says nothing. A key gives away only what it may read.
 // Errors: invalid, forbidden.
 func (c *call) webhook(in v2.Maybe[v2.WebhookRequest]) (*fleet.WebhookRequest, error) {
-	if !in.Set || in.Value == nil {
-		return map[bool]*fleet.WebhookRequest{true: {}}[in.Set], nil
+	switch {
+	case !in.Set:
+		return nil, nil
+	case in.Value == nil:
+		return &fleet.WebhookRequest{}, nil
 	}
 	out := &fleet.WebhookRequest{URL: in.Value.URL}
 	if in.Value.Secret != nil {
@@ -74,8 +77,8 @@ func (c *call) webhook(in v2.Maybe[v2.WebhookRequest]) (*fleet.WebhookRequest, e
 			return nil, fleet.Invalid("$.webhook.kinds", "names no kind of event")
 		}
 	}
-	q, err := c.eventKinds(slices.Sorted(maps.Keys(fleet.EventKinds())), in.Value.Kinds, false)
-	out.Kinds = q
+	var err error
+	out.Kinds, err = c.eventKinds(slices.Sorted(maps.Keys(fleet.EventKinds())), in.Value.Kinds, false)
 	return out, err
 }
 

@@ -38,10 +38,9 @@ type accountSetCmd struct {
 	SpendLimit string `placeholder:"USD" help:"The most to spend per hour, storage included, such as 20; or none."`
 	LowBalance string `placeholder:"USD" help:"The balance below which gantry events tells so, such as 50; 0 is never, default is what is spent in 24 hours."`
 
-	Webhook           string   `placeholder:"URL" help:"Where events are sent, with POST; or none."`
-	WebhookKind       []string `placeholder:"KIND" help:"Send only events of this kind; may be repeated. Without, of all kinds that the key may read."`
-	WebhookSecretFile string   `placeholder:"FILE" help:"File with the secret under which calls are signed, 16 characters or more; - is standard input. Without, it stays as it is."`
-	NoWebhookSecret   bool     `help:"Calls are not signed."`
+	Webhook     string   `placeholder:"URL" help:"Where events are sent, with POST; or none."`
+	WebhookKind []string `placeholder:"KIND" help:"Send only events of this kind; may be repeated. Without, of all kinds that the key may read."`
+	signingFlags
 }
 
 // Run changes the settings of the account.
@@ -74,24 +73,36 @@ func (cmd accountSetCmd) webhook(ctx context.Context, a *app) (out v2.Maybe[v2.W
 	switch {
 	case detailed && (cmd.Webhook == "" || cmd.Webhook == "none"):
 		return out, usage("--webhook-kind, --webhook-secret-file and --no-webhook-secret need --webhook URL")
-	case cmd.WebhookSecretFile != "" && cmd.NoWebhookSecret:
-		return out, usage("--webhook-secret-file and --no-webhook-secret exclude each other")
 	case cmd.Webhook == "":
 		return out, nil
 	case cmd.Webhook == "none":
 		return v2.Null[v2.WebhookRequest](), nil
 	}
 	in := v2.WebhookRequest{URL: cmd.Webhook, Kinds: cmd.WebhookKind}
-	if cmd.WebhookSecretFile != "" {
-		secret, err := a.hidden(ctx, "--webhook-secret-file", cmd.WebhookSecretFile, "secret", maxPassword)
-		if err != nil {
-			return out, err
-		}
-		in.Secret = &secret
-	} else if cmd.NoWebhookSecret {
-		in.Secret = new(v2.Hidden(""))
+	if in.Secret, err = cmd.signedUnder(ctx, a); err != nil {
+		return out, err
 	}
 	return v2.Value(in), nil
+}
+
+// signingFlags say under which secret calls of webhooks are signed.
+type signingFlags struct {
+	WebhookSecretFile string `placeholder:"FILE" help:"File with the secret under which calls of webhooks are signed, 16 characters or more; - is standard input."`
+	NoWebhookSecret   bool   `help:"Calls of webhooks are not signed."`
+}
+
+// signedUnder reads it; nil: as it is, or was not given. Empty: calls are not signed.
+func (f signingFlags) signedUnder(ctx context.Context, a *app) (*v2.Hidden, error) {
+	switch {
+	case f.WebhookSecretFile != "" && f.NoWebhookSecret:
+		return nil, usage("--webhook-secret-file and --no-webhook-secret exclude each other")
+	case f.NoWebhookSecret:
+		return new(v2.Hidden("")), nil
+	case f.WebhookSecretFile == "":
+		return nil, nil
+	}
+	secret, err := a.hidden(ctx, "--webhook-secret-file", f.WebhookSecretFile, "secret", maxPassword)
+	return &secret, err
 }
 
 // webhookText shows where an account's events are sent, and what became of the last call; empty: nowhere.

@@ -37,8 +37,7 @@ type endpointFlags struct {
 	MaxBody          *int           `placeholder:"MB" help:"Of a LOAD_BALANCER endpoint: MB that a request may have, and its answer; 30 when not given."`
 	FlashBoot        *string        `name:"flashboot" placeholder:"FLASHBOOT" help:"What becomes of workers that have idled out: OFF, FLASHBOOT or PRIORITY_FLASHBOOT."`
 
-	WebhookSecretFile string `placeholder:"FILE" help:"File with the secret under which calls of webhooks are signed, 16 characters or more; - is standard input."`
-	NoWebhookSecret   bool   `help:"Calls of webhooks are not signed."`
+	signingFlags
 
 	containerFlags
 	NetworkVolume    []string `sep:"none" placeholder:"VOLUME" help:"Network volume of workers in its data center: its id or name. May be repeated."`
@@ -63,8 +62,6 @@ func (f endpointFlags) check() error {
 		return usage("--cuda, --no-cuda and --min-cuda exclude each other")
 	case f.QueueDelay != nil && f.RequestCount != nil:
 		return usage("--queue-delay and --request-count exclude each other")
-	case f.WebhookSecretFile != "" && f.NoWebhookSecret:
-		return usage("--webhook-secret-file and --no-webhook-secret exclude each other")
 	case len(f.NetworkVolume) > 0 && f.NoNetworkVolumes:
 		return usage("--network-volume and --no-network-volumes exclude each other")
 	case len(f.DataCenter) > 0 && f.AnyDataCenter:
@@ -100,14 +97,8 @@ func (f endpointFlags) settings(ctx context.Context, a *app, c *client.Client) (
 		return out, err
 	}
 	out.Args, out.Disk, out.Ports, out.Env, out.Registry = box.Args, box.Disk, box.Ports, box.Env, box.Registry
-	if f.WebhookSecretFile != "" {
-		secret, err := a.hidden(ctx, "--webhook-secret-file", f.WebhookSecretFile, "secret", maxPassword)
-		if err != nil {
-			return out, err
-		}
-		out.WebhookSecret = &secret
-	} else if f.NoWebhookSecret {
-		out.WebhookSecret = new(v2.Hidden(""))
+	if out.WebhookSecret, err = f.signedUnder(ctx, a); err != nil {
+		return out, err
 	}
 	if f.ExecutionTimeout != nil {
 		out.Timeout = new(f.ExecutionTimeout.Milliseconds())
