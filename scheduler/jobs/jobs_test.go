@@ -19,6 +19,7 @@ import (
 	"gantry/fleet"
 	"gantry/scheduler/bodies"
 	"gantry/scheduler/entry"
+	"gantry/scheduler/replica"
 	"gantry/serverless/queue"
 )
 
@@ -302,10 +303,20 @@ func local(t testing.TB, m *Machine) []byte {
 
 func snapshotOf(t testing.TB, m *Machine, durable bool) []byte {
 	t.Helper()
+	return written(t, begun(t, m), durable)
+}
+
+func begun(t testing.TB, m *Machine) replica.Snapshot {
+	t.Helper()
 	snap, err := m.Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return snap
+}
+
+func written(t testing.TB, snap replica.Snapshot, durable bool) []byte {
+	t.Helper()
 	var out bytes.Buffer
 	n, err := snap.WriteTo(&out)
 	if err := errors.Join(err, snap.Release(durable)); err != nil || n != int64(out.Len()) {
@@ -338,7 +349,10 @@ func dump(t testing.TB, m *Machine) string {
 	var out strings.Builder
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	for _, e := range m.queue.Image().Endpoints {
+	all := m.queue.Capture()
+	defer all.Close()
+	for i := range all.Len() {
+		e := all.Piece(i)
 		fmt.Fprintf(&out, "%s %s %d %+v\n", e.ID, e.Account, e.Seq, e.Counts)
 		for i := range e.Jobs {
 			j := &e.Jobs[i]
@@ -372,8 +386,8 @@ func TestSnapshotsHoldEverything(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		dirs := []string{tempDir(t), tempDir(t)}
 		m := open(t, dirs[0])
-		var log []entry.Entry // since the newest snapshot
-		snap := []byte(nil)
+		var log, since []entry.Entry // since the newest snapshot, and since the one that is not written yet
+		snap, unwritten := []byte(nil), replica.Snapshot(nil)
 		now, next := queue.Millis(1000), byte(0)
 		some := func() byte { return byte(rapid.IntRange(1, max(1, int(next))).Draw(r, "job")) }
 		text := func() []byte { return []byte(rapid.StringMatching(`[a-z]{0,40}`).Draw(r, "text")) }
@@ -410,7 +424,11 @@ func TestSnapshotsHoldEverything(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			if rapid.IntRange(0, 9).Draw(r, "step") == 0 {
-				snap, log = local(t, m), nil
+				if unwritten == nil {
+					unwritten, since = begun(t, m), nil
+				} else {
+					snap, log, unwritten = written(t, unwritten, true), since, nil
+				}
 				continue
 			}
 			data, err := Encode(command())
@@ -421,7 +439,10 @@ func TestSnapshotsHoldEverything(t *testing.T) {
 			if _, err := m.Apply([]entry.Entry{e}); err != nil {
 				r.Fatal(err)
 			}
-			log = append(log, e)
+			log, since = append(log, e), append(since, e)
+		}
+		if unwritten != nil {
+			written(t, unwritten, false)
 		}
 		want := dump(t, m)
 		sent := open(t, dirs[1])

@@ -172,13 +172,8 @@ func (m *Machine) List(id fleet.EndpointID, before uint64, limit int, keep func(
 
 // copyOf copies what commands change. The caller holds mu.
 func copyOf(j *queue.Job) Job {
-	out := Job{Job: *j}
+	out := Job{Job: j.Copy()}
 	out.Endpoint, out.Account = j.Endpoint()
-	if j.Run != nil {
-		run := *j.Run
-		run.Workers, run.Chunks = slices.Clone(run.Workers), slices.Clone(run.Chunks)
-		out.Run = &run
-	}
 	return out
 }
 

@@ -20,8 +20,6 @@ const (
 	magic     = "gantry jobs 1\n"
 	headBytes = len(magic) + 1 + 8
 	maxFrame  = 256 << 20
-	// pieceJobs is how many jobs are in one frame.
-	pieceJobs = 1000
 	// compactBytes is how many bytes of bodies a snapshot moves at most, while nothing is applied.
 	compactBytes = 8 << 20
 )
@@ -40,11 +38,11 @@ type idPart struct {
 
 // snapshot is the machine at one moment.
 type snapshot struct {
-	m      *Machine
-	index  uint64
-	pieces []queue.ImageEndpoint
-	parts  []idPart
-	mark   bodies.Mark
+	m     *Machine
+	index uint64
+	jobs  *queue.Capture
+	parts []idPart
+	mark  bodies.Mark
 }
 
 // Snapshot implements replica.Machine.
@@ -54,31 +52,18 @@ func (m *Machine) Snapshot() (replica.Snapshot, error) {
 	if err := m.bodies.Compact(compactBytes, m.queue.Move); err != nil {
 		return nil, fmt.Errorf("take a snapshot of the jobs: %w", err)
 	}
-	s := &snapshot{m: m, index: m.index, pieces: pieces(m.queue.Image()), mark: m.bodies.Mark()}
+	s := &snapshot{m: m, index: m.index, jobs: m.queue.Capture(), mark: m.bodies.Mark()}
 	for id, p := range m.parts {
 		s.parts = append(s.parts, idPart{id, *p})
 	}
 	return s, nil
 }
 
-// pieces cuts endpoints with many jobs.
-func pieces(image queue.Image) (out []queue.ImageEndpoint) {
-	for _, e := range image.Endpoints {
-		all := e.Jobs
-		for {
-			n := min(len(all), pieceJobs)
-			e.Jobs, all = all[:n:n], all[n:]
-			out = append(out, e)
-			if len(all) == 0 {
-				break
-			}
-		}
-	}
-	return out
-}
-
 // Release implements replica.Snapshot.
 func (s *snapshot) Release(durable bool) error {
+	s.m.mu.Lock()
+	s.jobs.Close()
+	s.m.mu.Unlock()
 	if !durable {
 		return nil
 	}
@@ -92,8 +77,11 @@ func (s *snapshot) WriteTo(to io.Writer) (int64, error) {
 	}
 	w := &frameWriter{m: s.m, w: bufio.NewWriter(to)}
 	w.raw(head(false, s.index))
-	w.frame(counts{Pieces: len(s.pieces), Parts: len(s.parts)})
-	for _, piece := range s.pieces {
+	w.frame(counts{Pieces: s.jobs.Len(), Parts: len(s.parts)})
+	for i := range s.jobs.Len() {
+		s.m.mu.RLock()
+		piece := s.jobs.Piece(i)
+		s.m.mu.RUnlock()
 		w.frame(piece)
 	}
 	for _, p := range s.parts {
@@ -171,7 +159,7 @@ func (m *Machine) readFrame(r io.Reader, v any) error {
 }
 
 // readFrames reads all frames.
-func (m *Machine) readFrames(r io.Reader) (image queue.Image, parts []idPart, err error) {
+func (m *Machine) readFrames(r io.Reader) (image []queue.ImageEndpoint, parts []idPart, err error) {
 	var n counts
 	if err := m.readFrame(r, &n); err != nil {
 		return image, nil, err
@@ -181,7 +169,7 @@ func (m *Machine) readFrames(r io.Reader) (image queue.Image, parts []idPart, er
 		if err := m.readFrame(r, &piece); err != nil {
 			return image, nil, err
 		}
-		image.Endpoints = append(image.Endpoints, piece)
+		image = append(image, piece)
 	}
 	for range n.Parts {
 		var p idPart
@@ -227,9 +215,9 @@ func (m *Machine) Restore(from io.Reader) error {
 	m.bodies.Reset()
 	m.begin()
 	clear(m.parts)
-	for e := range image.Endpoints {
-		for i := range image.Endpoints[e].Jobs {
-			j := &image.Endpoints[e].Jobs[i]
+	for e := range image {
+		for i := range image[e].Jobs {
+			j := &image[e].Jobs[i]
 			for _, b := range bodiesOf(j) {
 				if err := m.restoreBody(r, whole, j.ID, b); err != nil {
 					return fmt.Errorf("restore job %x: %w", j.ID, err)
@@ -310,7 +298,7 @@ func (m *Machine) Export(file io.ReadCloser, size int64) (io.ReadCloser, int64, 
 			io.Closer
 		}{io.MultiReader(heads, r), closers{file.Close, release}}, size, nil
 	}
-	var image queue.Image
+	var image []queue.ImageEndpoint
 	var parts []idPart
 	if err == nil {
 		image, parts, err = m.readFrames(in)
@@ -321,9 +309,9 @@ func (m *Machine) Export(file io.ReadCloser, size int64) (io.ReadCloser, int64, 
 	out := &exported{m: m, now: heads}
 	copy(heads.Bytes(), head(true, index))
 	total := int64(heads.Len())
-	for e := range image.Endpoints {
-		for i := range image.Endpoints[e].Jobs {
-			for _, b := range bodiesOf(&image.Endpoints[e].Jobs[i]) {
+	for e := range image {
+		for i := range image[e].Jobs {
+			for _, b := range bodiesOf(&image[e].Jobs[i]) {
 				if b.Size > 0 {
 					out.bodies, total = append(out.bodies, *b), total+b.Size
 				}

@@ -105,7 +105,7 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 		if j := q.Next(d.id); j != nil {
 			s.oldest = j.Submitted.Time()
 		}
-		for _, id := range q.Workers() {
+		for _, id := range q.Workers(d.id) {
 			var has []queue.ID
 			for _, j := range q.Running(id) {
 				if of, _ := j.Endpoint(); of == d.id {

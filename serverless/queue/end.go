@@ -98,6 +98,7 @@ func (q *Queue) Chunk(c Chunk) error {
 		q.drop(c.Body)
 		return &fleet.Error{Code: fleet.CodeStale, Msg: fmt.Sprintf("chunk %d comes after chunk %d", c.Number, j.Run.Chunk)}
 	}
+	q.touch(j)
 	j.Run.Chunk = c.Number
 	unread := c.Body.Size
 	for _, b := range j.Run.Chunks {
@@ -157,6 +158,7 @@ func (q *Queue) LostWorker(c LostWorker) {
 }
 
 func (q *Queue) lose(j *Job, c Lost) {
+	q.touch(j)
 	if !c.Untouched && j.Attempt() > int(j.Policy.Retries) {
 		// Clients look for these words (wire-facts.md, §2.4).
 		j.Run.Error, j.Run.Reason = fmt.Sprintf("job timed out after %d retries", j.Policy.Retries), c.Reason
@@ -232,6 +234,7 @@ func (q *Queue) Told(c Told) {
 	if j == nil || !j.Status.Ended() || !j.Policy.Webhook {
 		return
 	}
+	q.touch(j)
 	j.Run.Told = true
 	q.noteUntold(j)
 	q.release(j)
@@ -251,6 +254,7 @@ func (q *Queue) Retain(c Retain) {
 	if j == nil {
 		return
 	}
+	q.touch(j)
 	j.Policy.Retention = c.Retention
 	if j.Status.Ended() {
 		q.setDue(j, j.kept())
@@ -264,6 +268,7 @@ func (q *Queue) Move(id ID, from, to Body) bool {
 	if j == nil {
 		return false
 	}
+	q.touch(j)
 	all := []*Body{&j.Input}
 	if j.Run != nil {
 		all = append(all, &j.Run.Output)
@@ -312,6 +317,7 @@ func (q *Queue) release(j *Job) {
 }
 
 func (q *Queue) setOutput(j *Job, output Body) {
+	q.touch(j)
 	r := j.run()
 	q.hold(j.endpoint, output.Size-r.Output.Size)
 	q.drop(r.Output)
@@ -319,6 +325,7 @@ func (q *Queue) setOutput(j *Job, output Body) {
 }
 
 func (q *Queue) dropChunks(j *Job, n int) {
+	q.touch(j)
 	for _, b := range j.Run.Chunks[:n] {
 		q.hold(j.endpoint, -b.Size)
 		q.drop(b)

@@ -55,6 +55,7 @@ func (q *Queue) Expire(c Expire) int {
 			return n
 		}
 		if j.Status == InProgress && !j.Expired(c.At) {
+			q.touch(j)
 			j.Run.Error = "executionTimeout exceeded"
 			q.end(j, TimedOut, c.At)
 		} else {
@@ -94,6 +95,7 @@ func (q *Queue) Purge(c Purge) int {
 		if j == nil || c.Before != 0 && j.Submitted >= c.Before {
 			return n
 		}
+		q.touch(j)
 		if c.Failed == "" {
 			j.run().Reason = "the queue was purged"
 			q.end(j, Cancelled, c.At)
@@ -168,11 +170,13 @@ func (q *Queue) enter(j *Job) {
 		e.count(j, 1)
 	case InProgress:
 		q.running[j.Worker()] = append(q.running[j.Worker()], j)
+		e.workers[j.Worker()]++
 		e.counts.InProgress++
 	}
 }
 
 func (q *Queue) leave(j *Job) {
+	q.touch(j)
 	e := j.endpoint
 	switch j.Status {
 	case InQueue:
@@ -182,6 +186,9 @@ func (q *Queue) leave(j *Job) {
 		w := j.Worker()
 		if q.running[w] = slices.DeleteFunc(q.running[w], func(r *Job) bool { return r == j }); len(q.running[w]) == 0 {
 			delete(q.running, w)
+		}
+		if e.workers[w]--; e.workers[w] == 0 {
+			delete(e.workers, w)
 		}
 		e.counts.InProgress--
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"testing"
 
@@ -18,6 +19,12 @@ func TestAnyHistory(t *testing.T) {
 		workers := []fleet.PodID{"w1", "w2", "w3"}
 		ended := map[ID]Status{}
 		told := map[ID]string{} // what those who follow the changes know
+		var (
+			pieces *Capture
+			read   int             // of the pieces
+			image  []ImageEndpoint // these
+			at     string          // what pieces has to say
+		)
 		w.q.Changed = func(j *Job) {
 			if told[j.ID] = look(j); w.q.Get(j.ID) != j {
 				delete(told, j.ID)
@@ -104,6 +111,24 @@ func TestAnyHistory(t *testing.T) {
 			},
 			"forget":  func(r *rapid.T) { w.q.Forget(Forget{Endpoint: endpoints.Draw(r, "endpoint"), Max: 2}) },
 			"restart": func(*rapid.T) { w.restart() },
+			"capture": func(r *rapid.T) {
+				if pieces == nil || read == pieces.Len() {
+					at, pieces, read = fmt.Sprintf("%+v", flat(imageOf(w.q.capture(2)))), w.q.capture(2), 0
+					image = nil
+				}
+			},
+			"piece": func(r *rapid.T) {
+				if pieces == nil || read == pieces.Len() {
+					r.Skip("nothing is captured")
+				}
+				image = append(image, pieces.Piece(read))
+				if read++; read < pieces.Len() {
+					return
+				}
+				if pieces.Close(); fmt.Sprintf("%+v", flat(image)) != at {
+					r.Fatalf("captured was %s, read %+v", at, flat(image))
+				}
+			},
 			"": func(r *rapid.T) {
 				w.check(r)
 				for id, j := range w.q.jobs {
@@ -122,6 +147,17 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
+// flat has what jobs refer to in place of pointers.
+func flat(image []ImageEndpoint) (out []any) {
+	for _, e := range image {
+		out = append(out, e.ID, e.Account, e.Seq, e.Counts)
+		for _, j := range e.Jobs {
+			out = append(out, j.ID, j.Policy, j.Seq, j.Submitted, j.Due, j.Input, look(&j), j.Run.Unread(), j.Run == nil || j.Run.Told)
+		}
+	}
+	return out
+}
+
 // look is what a user sees of a job.
 func look(j *Job) string {
 	if j.Run == nil {
@@ -132,7 +168,7 @@ func look(j *Job) string {
 
 // restart goes on with what an image of the queue says.
 func (w *world) restart() {
-	image := w.q.Image()
+	image := imageOf(w.q.Capture())
 	drop, changed := w.q.Drop, w.q.Changed
 	w.q = New()
 	w.q.Restore(image)
@@ -183,12 +219,18 @@ func (w *world) check(r *rapid.T) {
 			}
 		}
 	}
+	workers := map[fleet.EndpointID]map[fleet.PodID]int{}
 	for w, jobs := range w.q.running {
 		running -= len(jobs)
 		for _, j := range jobs {
 			if j.Worker() != w {
 				r.Fatalf("job %d of %s is with %s", j.Seq, j.Worker(), w)
 			}
+			e, _ := j.Endpoint()
+			if workers[e] == nil {
+				workers[e] = map[fleet.PodID]int{}
+			}
+			workers[e][w]++
 		}
 	}
 	if running != 0 || bodies != len(w.bodies) {
@@ -199,6 +241,9 @@ func (w *world) check(r *rapid.T) {
 		got.Completed, got.Failed, got.Retried = 0, 0, 0
 		if got != counts[e] {
 			r.Fatalf("%s: counts %+v, there are %+v", e, got, counts[e])
+		}
+		if !maps.Equal(w.q.endpoints[e].workers, workers[e]) {
+			r.Fatalf("%s: workers %v, there are %v", e, w.q.endpoints[e].workers, workers[e])
 		}
 	}
 	if fmt.Sprint(bytes) != fmt.Sprint(w.q.bytes) {

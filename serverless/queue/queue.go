@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +23,7 @@ type Queue struct {
 	bytes     map[fleet.AccountID]int64
 	untold    map[ID]struct{}
 	due       heap
+	captures  []*Capture
 }
 
 type endpoint struct {
@@ -31,9 +31,10 @@ type endpoint struct {
 	account fleet.AccountID
 	seq     uint64 // of the last job
 	counts  Counts
-	waiting heap   // by priority and Seq
-	jobs    []*Job // by Seq, some of them deleted
-	deleted int    // of jobs
+	workers map[fleet.PodID]int // how many jobs each of them runs
+	waiting heap                // by priority and Seq
+	jobs    []*Job              // by Seq, some of them deleted
+	deleted int                 // of jobs
 }
 
 // New returns a queue without jobs.
@@ -56,7 +57,7 @@ func New() *Queue {
 func (q *Queue) endpoint(id fleet.EndpointID, account fleet.AccountID) *endpoint {
 	e := q.endpoints[id]
 	if e == nil {
-		e = &endpoint{id: id, account: account, waiting: heap{
+		e = &endpoint{id: id, account: account, workers: map[fleet.PodID]int{}, waiting: heap{
 			less: func(a, b *Job) bool {
 				if a.Policy.Low != b.Policy.Low {
 					return b.Policy.Low
@@ -185,8 +186,14 @@ func (q *Queue) Running(w fleet.PodID) []*Job { return slices.Clone(q.running[w]
 // Untold returns the jobs that ended and whose webhook needs a call, in no order.
 func (q *Queue) Untold() []ID { return slices.Collect(maps.Keys(q.untold)) }
 
-// Workers returns who has jobs, in no order.
-func (q *Queue) Workers() []fleet.PodID { return slices.Collect(maps.Keys(q.running)) }
+// Workers returns who has jobs of an endpoint, in no order.
+func (q *Queue) Workers(id fleet.EndpointID) []fleet.PodID {
+	e := q.endpoints[id]
+	if e == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(e.workers))
+}
 
 // Bytes returns what the bodies of an account's jobs hold.
 func (q *Queue) Bytes(a fleet.AccountID) int64 { return q.bytes[a] }
@@ -220,73 +227,4 @@ func (q *Queue) List(id fleet.EndpointID, before uint64, limit int, keep func(*J
 // find returns the index of the first of the endpoint's jobs with at least this Seq.
 func (e *endpoint) find(seq uint64) int {
 	return sort.Search(len(e.jobs), func(i int) bool { return e.jobs[i].Seq >= seq })
-}
-
-// Image is all of a queue, for a snapshot.
-type Image struct {
-	Endpoints []ImageEndpoint `cbor:"1,keyasint"`
-}
-
-// ImageEndpoint is an endpoint with its jobs, by Seq.
-type ImageEndpoint struct {
-	ID      fleet.EndpointID `cbor:"1,keyasint"`
-	Account fleet.AccountID  `cbor:"2,keyasint"`
-	Seq     uint64           `cbor:"3,keyasint"`
-	Counts  Counts           `cbor:"4,keyasint"`
-	Jobs    []Job            `cbor:"5,keyasint"`
-}
-
-// Image returns a copy of everything, which stays as it is.
-func (q *Queue) Image() Image {
-	var image Image
-	for _, id := range q.Endpoints() {
-		e := q.endpoints[id]
-		to := ImageEndpoint{ID: e.id, Account: e.account, Seq: e.seq, Counts: e.counts, Jobs: make([]Job, 0, len(e.jobs)-e.deleted)}
-		for _, j := range e.jobs {
-			if q.jobs[j.ID] != j {
-				continue
-			}
-			c := *j
-			if c.Run != nil {
-				r := *c.Run
-				r.Workers, r.Chunks = slices.Clone(r.Workers), slices.Clone(r.Chunks)
-				c.Run = &r
-			}
-			to.Jobs = append(to.Jobs, c)
-		}
-		image.Endpoints = append(image.Endpoints, to)
-	}
-	return image
-}
-
-// Restore makes an empty queue what an image says. It keeps the image's jobs.
-func (q *Queue) Restore(image Image) {
-	var running []*Job
-	for i := range image.Endpoints {
-		from := &image.Endpoints[i]
-		e := q.endpoint(from.ID, from.Account)
-		e.seq = from.Seq
-		for k := range from.Jobs {
-			j := &from.Jobs[k]
-			j.endpoint, j.waitAt, j.dueAt = e, -1, -1
-			q.jobs[j.ID] = j
-			e.jobs = append(e.jobs, j)
-			q.hold(e, j.bytes())
-			q.due.add(j)
-			if j.Status == InProgress {
-				running = append(running, j)
-				continue
-			}
-			q.enter(j)
-		}
-	}
-	slices.SortFunc(running, func(a, b *Job) int {
-		return cmp.Or(cmp.Compare(a.Run.Started, b.Run.Started), cmp.Compare(a.endpoint.id, b.endpoint.id), cmp.Compare(a.Seq, b.Seq))
-	})
-	for _, j := range running {
-		q.enter(j)
-	}
-	for _, from := range image.Endpoints {
-		q.endpoints[from.ID].counts = from.Counts
-	}
 }

@@ -633,15 +633,15 @@ func TestAnImageIsAllThereIs(t *testing.T) {
 		w.at += second
 	}
 	encode := func(q *Queue) []byte {
-		b, err := json.Marshal(q.Image())
+		b, err := json.Marshal(imageOf(q.Capture()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	kept := w.q.Image()
+	kept := w.q.Capture()
 	first := encode(w.q)
-	var image Image
+	var image []ImageEndpoint
 	if err := json.Unmarshal(first, &image); err != nil {
 		t.Fatal(err)
 	}
@@ -656,12 +656,20 @@ func TestAnImageIsAllThereIs(t *testing.T) {
 		q.Take(Take{At: w.at, Endpoint: "e", Worker: "v", Max: 5})
 		q.Expire(Expire{At: w.at + 20*minute, Max: 3})
 	}
-	if again, err := json.Marshal(kept); err != nil || !bytes.Equal(first, again) {
+	if again, err := json.Marshal(imageOf(kept)); err != nil || !bytes.Equal(first, again) {
 		t.Fatalf("an image changed with its queue: %v", err)
 	}
 	if !bytes.Equal(encode(w.q), encode(restored)) || w.q.Bytes("a") != restored.Bytes("a") {
 		t.Fatal("a restored queue goes on in another way")
 	}
+}
+
+func imageOf(c *Capture) (image []ImageEndpoint) {
+	for i := range c.Len() {
+		image = append(image, c.Piece(i))
+	}
+	c.Close()
+	return image
 }
 
 func TestABodyIsMoved(t *testing.T) {

@@ -24,6 +24,7 @@ const (
 	jobEndpoints = 256
 	jobCallers   = 128
 	jobRound     = 4000 // cycles
+	jobMachine   = `"cpu":[{"id":"cpu3c","vcpuCount":2}]`
 	jobInput     = `{"input":{"prompt":"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"}}`
 )
 
@@ -63,7 +64,7 @@ func newJobHosts(b *testing.B, members, hosts int, answer func([]byte) []byte) *
 // addEndpoints makes endpoints that have so many workers all the time.
 func (p *jobPlane) addEndpoints(n, each int) {
 	p.b.Helper()
-	p.declare(n, each, each)
+	p.declare(n, jobMachine, each, each)
 	for _, id := range p.endpoints {
 		p.until("all workers are idle", func(context.Context) bool {
 			var health struct{ Workers struct{ Idle int } }
@@ -72,13 +73,14 @@ func (p *jobPlane) addEndpoints(n, each int) {
 	}
 }
 
-func (p *jobPlane) declare(n, least, most int) {
+// declare makes endpoints whose workers run on the machine, a part of an endpoint in JSON.
+func (p *jobPlane) declare(n int, machine string, least, most int) {
 	p.b.Helper()
 	for range n {
 		var made struct{ ID string }
 		if err := p.ask("POST", "serverless", fmt.Sprintf(`{"name":"bench","type":"QUEUE","image":"registry.example/library/worker:1",
-			"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"QUEUE_DELAY","queueDelay":1},"workers":{"min":%d,"max":%d,"idleTimeout":3600}}`,
-			least, most), &made); err != nil {
+			%s,"scaling":{"type":"QUEUE_DELAY","queueDelay":1},"workers":{"min":%d,"max":%d,"idleTimeout":3600}}`,
+			machine, least, most), &made); err != nil {
 			p.b.Fatal(err)
 		}
 		p.endpoints = append(p.endpoints, made.ID)
@@ -197,7 +199,7 @@ func (p *jobPlane) used() (all float64) {
 // NATS servers.
 func BenchmarkJobSubmit(b *testing.B) {
 	p := newJobHosts(b, 3, 0, nil)
-	p.declare(jobEndpoints, 0, 10)
+	p.declare(jobEndpoints, jobMachine, 0, 10)
 	others := newBrokers(b, 3)
 	rates := samples{}
 	for range max(1, b.N/8) {
@@ -252,7 +254,7 @@ func BenchmarkJobQueueFull(b *testing.B) {
 	p := newJobPlane(b, 1, 4, jobEndpoints, echo)
 	work := p.endpoints
 	p.endpoints = nil
-	p.declare(jobEndpoints, 0, 1000)
+	p.declare(jobEndpoints, `"gpu":{"pools":["ADA_80_PRO"]}`, 0, 1000) // no host has one
 	wait := p.endpoints
 	submit := func(n int) error {
 		_, _, err := p.submit(n)
