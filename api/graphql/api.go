@@ -247,15 +247,21 @@ func write(w http.ResponseWriter, status int, out *engine.Response) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	data, err := json.Marshal(out)
-	if err != nil { // cannot happen: the engine has encoded it
-		status, data = http.StatusInternalServerError, []byte(`{"errors":[{"message":"internal error"}],"data":null}`)
+	before, data, after := `{"data":`, []byte(out.Data), "}\n"
+	if len(out.Errors) > 0 { // what came without errors may be large, and is encoded already
+		before, after = "", "\n"
+		var err error
+		if data, err = json.Marshal(out); err != nil { // cannot happen, for the same reason
+			status, data = http.StatusInternalServerError, []byte(`{"errors":[{"message":"internal error"}],"data":null}`)
+		}
 	}
 	if status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // a client that left is not told
+	_, _ = io.WriteString(w, before) // a client that left is not told
+	_, _ = w.Write(data)
+	_, _ = io.WriteString(w, after)
 }
 
 // panics logs a panic of a resolver, and says nothing of it.
