@@ -43,6 +43,9 @@ func newPod(s *session, r *v2.Pod) *pod {
 	} else if r.CPU != nil {
 		p.VcpuCount, p.MemoryInGb = float64(r.CPU.VCPUCount), float64(r.CPU.Memory)
 	}
+	if r.Cluster != nil {
+		p.ClusterIP = null(r.Cluster.IP)
+	}
 	if r.Runtime != nil {
 		p.UptimeSeconds = int32(r.Runtime.Uptime)
 	}

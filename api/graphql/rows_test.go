@@ -36,6 +36,7 @@ func topics() []topic {
 		{name: "registries", rows: registryRows()},
 		{name: "volumes", setup: withVolume, rows: volumeRows()},
 		{name: "catalog", rows: catalogRows()},
+		{name: "clusters", setup: roomForCluster, rows: clusterRows()},
 		{name: "documents", rows: documentRows()},
 		{name: "own-limits", setup: ownLimits, rows: ownLimitRows()},
 		{name: "permissions", setup: restricted, rows: permissionRows()},
@@ -187,6 +188,39 @@ func podInputRows() []row {
 		in("what there is not: savings plans", h100+`,"savingsPlan":{"planLength":"3months"}`),
 		{name: "no input", query: `mutation { podFindAndDeployOnDemand { id } }`},
 		{name: "no room", query: create, variables: `{"input":{"imageName":"busybox","gpuCount":8,` + h100 + `}}`},
+	}
+}
+
+// roomForCluster adds a host, so that a cluster of two has room.
+func roomForCluster(t *testing.T, p *plane.Plane) {
+	t.Helper()
+	withVolume(t, p)
+	p.AddHost("host0000000003")
+}
+
+func clusterRows() []row {
+	const create = `mutation ($input: CreateClusterInput) { createCluster(input: $input) { id name type dataCenterId createdAt pods { id name clusterIp lastStatusChange imageName gpuCount env networkVolumeId machine { podHostId } } } }`
+	in := func(name, members string) row {
+		return row{name: name, query: create, variables: `{"input":{` + members + `}}`}
+	}
+	const two = `"gpuTypeId":"NVIDIA H100 80GB HBM3","gpuCountPerPod":1,"podCount":2,"imageName":"busybox"`
+	return []row{
+		in("a cluster as an orchestrator makes it", two+`,"clusterName":"train","type":"TRAINING","deployCost":40,"dataCenterId":"dev-1","networkVolumeId":"vol00000000001","startSsh":true,"ports":"22/tcp","env":[{"key":"A","value":"b"}],
+			"dockerArgs":"","containerDiskInGb":20,"volumeInGb":0,"volumeMountPath":"/workspace","allowedCudaVersions":[],"throughput":null,"volumeKey":null,"templateId":"","startJupyter":false`),
+		{name: "its pods are not among the pods", query: `{ myself { pods { id } } }`},
+		{name: "a pod of it", query: `{ pod(input: {podId: "<pod-1>"}) { id clusterIp } }`},
+		{name: "a pod of it is not stopped", query: `mutation { podStop(input: {podId: "<pod-1>"}) { id } }`},
+		in("the least", two),
+		in("more than there is room for", `"gpuTypeId":"NVIDIA H100 80GB HBM3","gpuCountPerPod":8,"podCount":9,"imageName":"busybox"`),
+		in("one pod", `"gpuTypeId":"NVIDIA H100 80GB HBM3","gpuCountPerPod":1,"podCount":1,"imageName":"busybox"`),
+		in("nothing of what it needs", `"clusterName":"x"`),
+		in("a type that is none", two+`,"type":"SWARM"`),
+		in("what there is not: CUDA versions", two+`,"minCudaVersion":"12.4"`),
+		in("what there is not: throughput", two+`,"throughput":100`),
+		{name: "no input", query: `mutation { createCluster { id } }`},
+		{name: "another account's", key: plane.Other, query: `mutation { deleteCluster(input: {id: "<cluster-1>"}) }`},
+		{name: "it is deleted", query: `mutation ($id: String!) { deleteCluster(input: {id: $id}) }`, variables: `{"id":"<cluster-1>"}`},
+		{name: "it is deleted again", query: `mutation { deleteCluster(input: {id: "<cluster-1>"}) }`},
 	}
 }
 
