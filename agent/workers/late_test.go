@@ -2,6 +2,8 @@ package workers
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -58,6 +60,95 @@ func TestASuccessOfAJobThatWasGivenUpIsSent(t *testing.T) {
 			last := l.said(len(c.want))
 			if fmt.Sprint(kinds(l.scheduler)) != fmt.Sprint(c.want) || string(last.GetBody()) != "1" || last.GetJobId() != "j" || last.GetAttempt() > 1 {
 				t.Errorf("said %v; want %v", l.reports, c.want)
+			}
+		})
+	}
+}
+
+// TestASuccessCountsThoughTheJobWasGivenAgain: the next try was refused, or came, while the worker was at the one before.
+func TestASuccessCountsThoughTheJobWasGivenAgain(t *testing.T) {
+	const done, refused, lost = agentrpc.JobReport_DONE, agentrpc.JobReport_REFUSED, agentrpc.JobReport_LOST
+	givenUp := func(l *lab) {
+		l.leave()
+		l.note(func() { l.held = nil })
+		l.comeBack()
+		l.holds("it is given up", func() bool { return len(l.gate.workers[podID].late) == 1 })
+	}
+	for name, c := range map[string]struct {
+		before func(l *lab)
+		while  func(l *lab) // the worker speaks
+		want   []agentrpc.JobReport_Kind
+	}{
+		"given in a stream that broke": {func(l *lab) {
+			givenUp(l)
+			l.leave()
+			l.note(func() {
+				l.held = []*agentrpc.JobHeld{{PodId: podID, JobId: "j", Attempt: 2}}
+				l.away, l.mute = false, true
+			})
+			l.said(1)
+			l.note(func() { l.mute = false })
+		}, nil, []agentrpc.JobReport_Kind{refused, done}},
+		"no poll for it": {func(l *lab) {
+			givenUp(l)
+			l.note(func() { l.mute = true })
+			l.give("j", 2, `{"id":"j"}`)
+			l.said(1)
+			l.note(func() { l.mute = false })
+		}, nil, []agentrpc.JobReport_Kind{refused, done}},
+		"no poll for it, and the refusal is kept": {func(l *lab) {
+			l.give("j", 2, `{"id":"j"}`)
+			l.said(1)
+			l.holds("it is kept", func() bool { return len(l.gate.link.pending) == 0 })
+		}, nil, []agentrpc.JobReport_Kind{refused, done}},
+		"given meanwhile": {nil, func(l *lab) {
+			l.give("j", 2, `{"id":"j"}`)
+			l.holds("it is there", func() bool { return l.gate.workers[podID].jobs["j"].attempt == 2 })
+		}, []agentrpc.JobReport_Kind{done}},
+		"lost meanwhile": {func(l *lab) {
+			l.note(func() { l.mute = true })
+			for range 2 {
+				l.answers(200, "GET", "ping/w?runpod_version=1", "")
+			}
+			l.said(1)
+		}, func(l *lab) {
+			l.leave()
+			l.comeBack()
+			l.holds("it is given up", func() bool { return len(l.gate.workers[podID].late) == 1 })
+		}, []agentrpc.JobReport_Kind{lost, lost, done}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.connected()
+			l.takes("j")
+			if c.before != nil {
+				c.before(l)
+			}
+			body, rest := io.Pipe()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				r, err := http.NewRequest(http.MethodPost, l.base+"/v2/endpoint1/job-done/w/j", body)
+				must(t, err)
+				r.ContentLength = int64(len(`{"output":1}`))
+				got, err := client.Do(r)
+				must(t, err)
+				if got.StatusCode != http.StatusOK {
+					t.Errorf("answered %d", got.StatusCode)
+				}
+				must(t, got.Body.Close())
+			})
+			_, err := io.WriteString(rest, `{"output"`)
+			must(t, err)
+			l.holds("the worker speaks", func() bool { j := l.gate.workers[podID].jobs["j"]; return j != nil && j.busy > 0 })
+			if c.while != nil {
+				c.while(l)
+			}
+			_, err = io.WriteString(rest, ":1}")
+			must(t, err)
+			must(t, rest.Close())
+			wg.Wait()
+			if said := kinds(l.scheduler); fmt.Sprint(said) != fmt.Sprint(c.want) || string(l.said(len(said)).GetBody()) != "1" {
+				t.Errorf("said %v; want %v", said, c.want)
 			}
 		})
 	}

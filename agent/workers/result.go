@@ -228,6 +228,12 @@ func (w *worker) report(req *http.Request, j *job, what said, reason string) (st
 		}
 	}
 	r, cut := w.begin(j, what, reason)
+	if r == nil && what.kind == agentrpc.JobReport_DONE { // the job was given up, or given again, while the worker spoke
+		if now, release := w.about(j.id); now != nil {
+			defer release()
+			return w.report(req, now, what, reason)
+		}
+	}
 	if r == nil {
 		return http.StatusOK // after its end
 	}
@@ -265,14 +271,12 @@ func (w *worker) report(req *http.Request, j *job, what said, reason string) (st
 func (w *worker) begin(j *job, what said, reason string) (r *report, cut <-chan struct{}) {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
-	if w.jobs[j.id] != j {
+	success := what.kind == agentrpc.JobReport_DONE
+	if w.jobs[j.id] != j || j.late && !success {
 		return nil, nil
 	}
-	if j.late && what.kind != agentrpc.JobReport_DONE {
-		return nil, nil
-	}
-	if j.final != nil && j.final.kind == agentrpc.JobReport_LOST && what.kind == agentrpc.JobReport_DONE { // it was not
-		w.gate.link.drop(j.final)
+	if j.final != nil && success && (j.final.kind == agentrpc.JobReport_LOST || j.final.kind == agentrpc.JobReport_REFUSED) {
+		w.gate.link.drop(j.final) // it was not lost, or the worker has done an earlier try
 		j.final = nil
 	}
 	chunky := what.kind == agentrpc.JobReport_CHUNK || what.kind == agentrpc.JobReport_PROGRESS

@@ -256,6 +256,9 @@ func (w *worker) give(m *agentrpc.JobGiven, body []byte) {
 		if old.final != nil && old.final.kind == agentrpc.JobReport_REFUSED {
 			w.gate.settle(old.final) // the cluster took note, or it would not give the job again; said once more, it would take this one away
 		}
+		if !old.taken.IsZero() {
+			w.giveUp(old) // the worker may be at it, and a success counts
+		}
 	}
 	j := &job{id: m.GetJobId(), attempt: m.GetAttempt(), body: body, turn: make(chan struct{}, 1)}
 	w.jobs[j.id] = j
