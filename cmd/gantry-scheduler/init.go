@@ -76,8 +76,8 @@ func (c *initCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 }
 
 func (c *initCmd) make(ctx context.Context, m *member, id string) error {
-	if empty, err := m.node.Empty(); err != nil || empty && enrolled(c.DataDir) {
-		return errors.Join(errors.New("this folder holds a scheduler that has joined a cluster: use an empty one"), err)
+	if m.node.Empty() && enrolled(c.DataDir) {
+		return errors.New("this folder holds a scheduler that has joined a cluster: use an empty one")
 	}
 	if err := m.node.Bootstrap(ctx); err != nil && fleet.CodeOf(err) != fleet.CodeExists {
 		return err

@@ -60,7 +60,7 @@ func (t *acks) heard(id raft.ServerID, args *raft.AppendEntriesRequest, resp *ra
 	if n := len(args.Entries); n > 0 {
 		at.index = args.Entries[n-1].Index
 	}
-	if !resp.Success || at.index == 0 {
+	if !resp.Success {
 		return
 	}
 	t.mu.Lock()

@@ -25,7 +25,7 @@ func TestEachProposalGetsItsPart(t *testing.T) {
 		parts   []int // results of each; -1: an error
 	}{
 		"all": {3, nil, []int{2, 0, 1}}, "more": {5, nil, []int{2, 0, 1}}, "too few": {2, nil, []int{2, 0, -1}},
-		"none": {0, nil, []int{-1, -1, -1}}, "an error": {3, failed, []int{-1, -1, -1}},
+		"none": {0, nil, []int{-1, -1, -1}}, "an error": {3, failed, []int{-1, -1, -1}}, "an error alone": {0, failed, []int{-1, -1, -1}},
 	} {
 		var batch []*proposal
 		for _, cmds := range []int{2, 0, 1} {
@@ -58,12 +58,16 @@ func TestEachProposalGetsItsPart(t *testing.T) {
 type answering struct {
 	Machine
 	results []entry.Result
+	silent  bool // it answers no entry
 	err     error
 }
 
 func (a *answering) Apply(entries []entry.Entry) ([][]entry.Result, error) {
 	if _, err := a.Machine.Apply(entries); err != nil {
 		return nil, err
+	}
+	if a.silent {
+		return nil, nil
 	}
 	out := make([][]entry.Result, len(entries))
 	for i := range out {
@@ -87,7 +91,11 @@ func TestACallerIsTold(t *testing.T) {
 	if got, err := m.Append(within(t), 1, data); err != nil || len(got) != 1 || got[0].Value != 7 {
 		t.Errorf("%v, %v", got, err)
 	}
-	kind.err = errors.New("torn")
+	kind.silent = true
+	if _, err := m.Append(within(t), 1, data); !errors.Is(err, ErrUnknown) || !strings.Contains(errors.Unwrap(err).Error(), "has no result") {
+		t.Errorf("an entry without an answer: %v", err)
+	}
+	kind.silent, kind.err = false, errors.New("torn")
 	if _, err := m.Append(within(t), 1, data); !errors.Is(err, ErrUnknown) || !errors.Is(err, kind.err) {
 		t.Errorf("an entry that cannot be applied: %v", err)
 	}
@@ -295,21 +303,6 @@ func TestAHeartbeatOfAClosedNodeIsAnswered(t *testing.T) {
 				t.Errorf("answered %v", a.Error)
 			}
 		}
-	}
-}
-
-// over is a future of what failed at once, which has no end to be told.
-type over struct{ err error }
-
-func (o over) Error() error { return o.err }
-
-// TestAFutureThatIsOverIsLeftAsItIs: Raft gives some that have failed when they are made.
-func TestAFutureThatIsOverIsLeftAsItIs(t *testing.T) {
-	failed := over{raft.ErrNotLeader}
-	endWith(failed, make(chan struct{}))
-	endWith(&failed, make(chan struct{}))
-	if !errors.Is(failed.Error(), raft.ErrNotLeader) {
-		t.Error(failed.Error())
 	}
 }
 

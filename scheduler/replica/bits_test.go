@@ -385,6 +385,11 @@ func TestRaftsMessagesAreSaidNowAndThen(t *testing.T) {
 	if l.Warn("m-warn"); strings.Count(out.String(), "\n") != 2 || len(l.said.at) != 2 || !strings.Contains(out.String(), "level=WARN msg=raft what=m-error") {
 		t.Errorf("said %s, remembered %v", out.String(), l.said.at)
 	}
+	out.Reset()
+	newLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))).Info("m-info")
+	if !strings.Contains(out.String(), "level=DEBUG msg=raft what=m-info") {
+		t.Errorf("said %q", out.String())
+	}
 }
 
 // TestConnectionsAreForgottenWhenTheyEnd, all of them end with their layer, and it gives out none then.

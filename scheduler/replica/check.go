@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -40,7 +39,7 @@ func checkTogether(logs *sumLog, snaps *snapStore, machine Machine) (stateIsNewe
 	if lost > end {
 		return false, damaged("the newest snapshot is damaged and the log does not go on from the one before")
 	}
-	if last > good && first > good+1 {
+	if first > good+1 {
 		return false, damaged("the log begins at entry %d, but the newest good snapshot ends at %d", first, good)
 	}
 	if have > end {
@@ -109,7 +108,7 @@ func writeAndRead(path string) error {
 		return errors.Join(err, os.RemoveAll(path))
 	}
 	got, err := os.ReadFile(path)
-	if err == nil && !slices.Equal(got, want) {
+	if err == nil && !bytes.Equal(got, want) {
 		err = errors.New("what was read is not what was written")
 	}
 	return errors.Join(err, os.Remove(path))
@@ -122,8 +121,5 @@ func writeSynced(path string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Sync(), f.Close())
 }

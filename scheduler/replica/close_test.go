@@ -2,8 +2,12 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -125,4 +129,112 @@ func TestCloseWaitsForAHeartbeat(t *testing.T) {
 		t.Error(err)
 	}
 	t.Log(<-answered) // an answer, or a closed connection
+}
+
+// held starts a member whose log takes no entry until open is called. One call, of so many commands, waits for the log,
+// and others behind it, at least queued of them in the queue. Each call sends its error to answers.
+func held(t *testing.T, cmds, queued int) (m *member, calls int, answers chan error, open func()) {
+	t.Helper()
+	var gate *gatedLog
+	m = one(t, func(c *Config) {
+		c.HangLimit, c.RequestTimeout = patience, patience
+		c.WrapLog = func(l Log) Log { gate = &gatedLog{Log: l}; return gate }
+	})
+	open = sync.OnceFunc(gate.shut())
+	t.Cleanup(open)
+	answers = make(chan error, maxQueue)
+	propose := func() {
+		var list []state.Command
+		for range cmds {
+			list = append(list, account(calls*cmds+len(list)))
+		}
+		calls++
+		go func() {
+			got, err := m.Propose(within(t), list...)
+			if err == nil && len(got) != cmds {
+				err = fmt.Errorf("%d results of %d commands", len(got), cmds)
+			}
+			answers <- err
+		}()
+	}
+	propose()
+	eventually(t, "an entry is being written", func() bool { return gate.held.Load() })
+	eventually(t, "others wait in the queue", func() bool {
+		if len(m.queue) >= queued {
+			return true
+		}
+		propose()
+		return false
+	})
+	return m, calls, answers, open
+}
+
+// TestACommandThatTheEndOvertakes is of unknown outcome if it was taken already, and has not happened otherwise.
+func TestACommandThatTheEndOvertakes(t *testing.T) {
+	m, calls, answers, open := held(t, 1, 1)
+	closed := make(chan error, 1)
+	go func() { closed <- m.Close() }()
+	unknown, refused := 0, 0
+	for range calls {
+		switch err := <-answers; {
+		case errors.Is(err, ErrUnknown) && errors.Is(err, errClosed):
+			unknown++
+		case errors.Is(err, ErrNotLeader):
+			refused++
+		default:
+			t.Errorf("got %v", err)
+		}
+	}
+	if unknown == 0 || refused == 0 {
+		t.Errorf("%d of unknown outcome, %d refused", unknown, refused)
+	}
+	open()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatDoesNotFitIntoAnEntryGoesWithTheNext, and is answered.
+func TestWhatDoesNotFitIntoAnEntryGoesWithTheNext(t *testing.T) {
+	const each = maxPacked/2 + 1 // no two of them share an entry
+	m, calls, answers, open := held(t, each, 2)
+	open()
+	for range calls {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if m.accounts() != calls*each {
+		t.Errorf("%d accounts of %d", m.accounts(), calls*each)
+	}
+}
+
+// TestACloseThatTakesTooLongSaysSo, each time.
+func TestACloseThatTakesTooLongSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	if err := Create(dir); err != nil {
+		t.Fatal(err)
+	}
+	store, err := state.Open(filepath.Join(dir, StateFile), state.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(Config{Dir: dir, ID: "a", Address: "a", Store: store, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	n.spawn(func() { <-release })
+	n.closeOnce.Do(func() { n.closeErr = n.shutdown(20 * time.Millisecond) })
+	for range 2 {
+		if err := n.Close(); err == nil || !strings.Contains(err.Error(), "does not stop") {
+			t.Errorf("got %v", err)
+		}
+	}
+	close(release)
+	n.wg.Wait()
+	eventually(t, "the log is closed", func() bool { _, err := n.logs.FirstIndex(); return err != nil })
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -51,7 +51,7 @@ func (n *Node) Promote(ctx context.Context, m Member) error {
 // Errors: as of Propose; rule when it is the last voter.
 func (n *Node) Demote(ctx context.Context, id string) error {
 	return n.change(ctx, func(wait time.Duration) (raft.IndexFuture, error) {
-		if s, ok := n.server(id); !ok || !s.Voter {
+		if s, _ := n.server(id); !s.Voter {
 			return nil, nil
 		}
 		if err := n.mayLose(ctx, id); err != nil {
@@ -76,7 +76,7 @@ func (n *Node) Remove(ctx context.Context, id string) error {
 	})
 }
 
-// server returns a member of the present configuration.
+// server returns a member of the present configuration; one that is not there has no vote.
 func (n *Node) server(id string) (Server, bool) {
 	for _, s := range n.Servers() {
 		if s.ID == id {
@@ -131,8 +131,7 @@ func (n *Node) change(ctx context.Context, begin func(wait time.Duration) (raft.
 		if err != nil || future == nil {
 			return err
 		}
-		endWith(future, n.stopped)
-		return changeError(future.Error())
+		return changeError(n.wait(future))
 	})
 }
 
@@ -164,10 +163,10 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 	if !n.otherVoter(n.cfg.ID) {
 		return fleet.BreaksRule("There is no other scheduler that votes.")
 	}
-	to, ok := n.server(id)
+	to, _ := n.server(id)
 	switch {
 	case id == "":
-	case !ok || !to.Voter:
+	case !to.Voter:
 		return fleet.BreaksRule("The scheduler has no vote, so that it cannot lead.")
 	case id == n.cfg.ID:
 		return fleet.BreaksRule("The scheduler leads already.")
@@ -181,7 +180,7 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 				want = max(want, n.barrierIndex())
 			}
 		}
-		if err == nil || !n.IsLeader() {
+		if !n.IsLeader() {
 			return nil
 		}
 		if errors.Is(err, ErrUnknown) {
@@ -200,24 +199,21 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 // barrierIndex writes an entry that changes nothing, so that a member that acknowledges it was sent something after a handover that
 // failed (see watchHandover), and returns its index; 0: it was not written.
 func (n *Node) barrierIndex() uint64 {
-	if n.DiskFull() || !n.IsLeader() {
+	if n.DiskFull() {
 		return 0
 	}
-	future := n.raft.Barrier(n.cfg.RequestTimeout)
-	endWith(future, n.stopped)
-	if f, ok := future.(raft.IndexFuture); ok && future.Error() == nil {
-		return f.Index()
-	}
-	return 0
+	index, _ := n.barrier()
+	return index
 }
 
 var errBehind = errors.New("the member that is to lead does not have the whole log yet")
 
-// upToDate returns the member of that id, or with "" another voter, if it has the log up to an index; see acks.
+// upToDate returns the member of that id, or with "" any other voter, if it has the log up to an index; see acks. A
+// leader acknowledges nothing to itself.
 func (n *Node) upToDate(id string, index uint64) (Member, error) {
 	term := n.raft.CurrentTerm()
 	for _, s := range n.Servers() {
-		if s.Voter && s.ID != n.cfg.ID && (id == "" || id == s.ID) && n.acks.acked(s.ID, index, term) {
+		if s.Voter && (id == "" || id == s.ID) && n.acks.acked(s.ID, index, term) {
 			return s.Member, nil
 		}
 	}
@@ -235,9 +231,7 @@ func (n *Node) Acked(id string) uint64 {
 
 // transferOnce asks Raft once to hand leadership to a member.
 func (n *Node) transferOnce(to Member) error {
-	future := n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address))
-	endWith(future, n.stopped)
-	err := future.Error()
+	err := n.wait(n.raft.LeadershipTransferToServer(raft.ServerID(to.ID), raft.ServerAddress(to.Address)))
 	if err != nil {
 		n.watchHandover()
 	}
@@ -263,9 +257,7 @@ func (n *Node) watchHandover() {
 			if sleep.For(n.closing, n.cfg.ElectionTimeout/2) != nil {
 				return
 			}
-			future := n.raft.Barrier(n.cfg.RequestTimeout)
-			endWith(future, n.stopped)
-			if !errors.Is(future.Error(), raft.ErrLeadershipTransferInProgress) {
+			if _, err := n.barrier(); !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 				return
 			}
 		}

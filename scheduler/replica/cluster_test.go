@@ -79,6 +79,9 @@ func TestFollowersRefuse(t *testing.T) {
 		if err := m.Barrier(within(t)); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("got %v", err)
 		}
+		if err := m.ask(); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("others confirm that a follower leads: %v", err)
+		}
 		if err := m.mayPropose(); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a command comes into the queue of a follower: %v", err)
 		}

@@ -371,6 +371,9 @@ func TestAFullDiskOfTheOnlyMember(t *testing.T) {
 	if !errors.Is(err, ErrDiskFull) || fleet.CodeOf(err) != fleet.CodeUnavailable || !m.IsLeader() {
 		t.Errorf("got %v", err)
 	}
+	if _, err := m.Append(within(t), 1, []byte{0x80}); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("of a group of another kind: %v", err)
+	}
 	if err := m.Barrier(within(t)); err != nil {
 		t.Errorf("a read was refused: %v", err)
 	}

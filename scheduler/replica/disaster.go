@@ -119,10 +119,7 @@ func Install(dir string, m Member, r io.Reader) (err error) {
 	if err := os.Rename(filepath.Join(tmp, snapshotDir), filepath.Join(dir, snapshotDir)); err != nil {
 		return fmt.Errorf("install replica: %w", err)
 	}
-	err = os.Rename(filepath.Join(tmp, logFile), filepath.Join(dir, logFile))
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
+	err = errors.Join(os.Rename(filepath.Join(tmp, logFile), filepath.Join(dir, logFile)), atomicfile.SyncDir(dir))
 	if err != nil {
 		return errors.Join(fmt.Errorf("install replica: %w", err),
 			os.RemoveAll(filepath.Join(dir, snapshotDir)), os.RemoveAll(filepath.Join(dir, logFile)))

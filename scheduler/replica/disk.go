@@ -73,7 +73,7 @@ func (n *Node) setDisk(used int, err error) {
 // leaveLead hands leadership on when the disk is full and somebody else with room can have it, now and then. When
 // there is nobody, it stays where it is: to hand it round would only add elections to a full disk.
 func (n *Node) leaveLead(last time.Time) time.Time {
-	if !n.diskFull.Load() || !n.IsLeader() || time.Since(last) < diskTransfer {
+	if !n.diskFull.Load() || !n.IsLeader() || time.Now().Before(last.Add(diskTransfer)) {
 		return last
 	}
 	for _, id := range n.heirs() {

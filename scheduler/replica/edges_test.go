@@ -177,6 +177,15 @@ func TestAFollowerChangesNoMembers(t *testing.T) {
 		if err := m.Transfer(within(t), m.cfg.ID); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("transfer: %v", err)
 		}
+		for what, change := range map[string]func(context.Context, string) error{"demote": m.Demote, "remove": m.Remove} {
+			if err := change(within(t), "nobody"); !errors.Is(err, ErrNotLeader) { // the leader may know of one
+				t.Errorf("%s who is not there, as far as a follower knows: %v", what, err)
+			}
+		}
+		m.diskFull.Store(true)
+		if !m.leaveLead(time.Time{}).IsZero() {
+			t.Error("a follower with a full disk hands leadership on")
+		}
 		if after := voters(lead); len(after) != len(before) {
 			t.Errorf("voters %v, before %v", after, before)
 		}
@@ -356,6 +365,12 @@ func TestAMemberWithoutAVote(t *testing.T) {
 	}
 	if heirs := m.heirs(); len(heirs) != 0 {
 		t.Errorf("leadership may go to %v", heirs)
+	}
+	eventually(t, "it has the whole log", func() bool { return m.Acked("b") == m.LastIndex() })
+	for _, id := range []string{"", "b", "a", "nobody"} {
+		if to, err := m.upToDate(id, m.LastIndex()); !errors.Is(err, errBehind) {
+			t.Errorf("leadership may go to %v, asked for %q", to, id)
+		}
 	}
 	eventually(t, "it knows both members", func() bool { return len(b.Servers()) == 2 })
 	if b.onlyVoter() || !m.onlyVoter() {

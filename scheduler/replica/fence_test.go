@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -80,18 +81,35 @@ func TestRaftRefusesToLoseItsLastVoter(t *testing.T) {
 	}
 }
 
-func TestARaftWithOtherFuturesIsRefused(t *testing.T) {
-	m := one(t, nil)
-	for _, future := range []any{m.raft.GetConfiguration(), m.raft.VerifyLeader(), m.raft.Barrier(time.Second)} {
-		if err := checkFutures(future); err != nil {
-			t.Error(err)
+// hung is a future that nobody answers, and over one of what failed at once, which has no end to be told.
+type (
+	hung struct{ ShutdownCh chan struct{} }
+	over struct{ err error }
+)
+
+func (h *hung) Error() error { <-h.ShutdownCh; return raft.ErrRaftShutdown }
+func (o over) Error() error  { return o.err }
+
+// TestAWaitEndsWithRaft, whatever it is for: each kind of Raft's futures can be told.
+func TestAWaitEndsWithRaft(t *testing.T) {
+	n := &Node{stopped: make(chan struct{})}
+	for _, future := range []raft.Future{over{raft.ErrNotLeader}, &over{raft.ErrNotLeader}} {
+		if err := n.wait(future); !errors.Is(err, raft.ErrNotLeader) {
+			t.Errorf("of what failed at once: %v", err)
 		}
 	}
-	for name, future := range map[string]any{
-		"no field": &struct{ shutdownCh chan struct{} }{}, "another type": &struct{ ShutdownCh chan int }{}, "no pointer": struct{}{}, "nothing": nil,
+	close(n.stopped)
+	if err := n.wait(&hung{}); !errors.Is(err, raft.ErrRaftShutdown) {
+		t.Error(err)
+	}
+	m := one(t, nil)
+	for _, future := range []raft.Future{
+		m.raft.VerifyLeader(), m.raft.Barrier(time.Minute), m.raft.ApplyLog(raft.Log{Data: []byte{0x80}}, time.Minute),
+		m.raft.AddNonvoter("b", "127.0.0.1:1", 0, time.Minute), m.raft.LeadershipTransferToServer("b", "127.0.0.1:1"),
 	} {
-		if err := checkFutures(future); err == nil || !strings.Contains(err.Error(), "ShutdownCh") {
-			t.Errorf("%s: %v", name, err)
+		_ = m.wait(future) // it is of what it says that is asked
+		if told := reflect.ValueOf(future).Elem().FieldByName("ShutdownCh"); told.Interface() != m.stopped {
+			t.Errorf("%T would be waited for after Raft has shut down", future)
 		}
 	}
 }

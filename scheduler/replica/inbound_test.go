@@ -2,7 +2,10 @@ package replica
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,5 +135,68 @@ func TestAFollowerAheadOfWhatItsLeaderKnows(t *testing.T) {
 	at := position{1, 1}
 	if got := f.reached(&inbound{entries: raft.NewInmemStore()}, at); got != at {
 		t.Errorf("an applied entry that is not in the log is one of term %d", got.term)
+	}
+}
+
+// TestWhatRaftTakesAsItIs: heartbeats, entries behind what this member has, newer snapshots, and everything as long as
+// there is no snapshot.
+func TestWhatRaftTakesAsItIs(t *testing.T) {
+	m := one(t, nil)
+	for i := range 10 {
+		m.put(t, i)
+	}
+	applied := m.raft.AppliedIndex()
+	in := &inbound{entries: m.logs}
+	taken := func(what string, command any, as bool) {
+		t.Helper()
+		if got := m.placed(in, raft.RPC{Command: command}); (got.Command == command) != as {
+			t.Errorf("%s: taken as it is: %v", what, !as)
+		}
+	}
+	old := &raft.AppendEntriesRequest{PrevLogEntry: 2, Entries: entriesOf(3, 4, 1)}
+	taken("old entries without a snapshot", old, true)
+	if m.trans.newest.Load() != nil {
+		t.Error("a member that never had a snapshot knows of one")
+	}
+	in.newest.Store(&position{5, m.Term()})
+	taken("old entries", old, false)
+	taken("a heartbeat", &raft.AppendEntriesRequest{LeaderCommitIndex: applied}, true)
+	taken("entries from the beginning", &raft.AppendEntriesRequest{Entries: entriesOf(1, 2, 1)}, false)
+	taken("entries behind the snapshot", &raft.AppendEntriesRequest{PrevLogEntry: 6}, true)
+	taken("a newer snapshot", &raft.InstallSnapshotRequest{LastLogIndex: applied + 1}, true)
+	taken("a vote", &raft.RequestVoteRequest{}, true)
+}
+
+// TestEntriesBehindAnIndex are all that is left of a request, which is otherwise the same.
+func TestEntriesBehindAnIndex(t *testing.T) {
+	req := &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 2, PrevLogTerm: 1, LeaderCommitIndex: 7, Entries: entriesOf(3, 6, 1)}
+	for index, want := range map[uint64]int{2: 4, 3: 3, 5: 1, 6: 0, 8: 0} {
+		got := behind(req, position{index, 4})
+		if got.PrevLogEntry != index || got.PrevLogTerm != 4 || got.Term != 9 || got.LeaderCommitIndex != 7 || len(got.Entries) != want {
+			t.Errorf("behind %d: %+v", index, got)
+		}
+		if want > 0 && got.Entries[0].Index != index+1 {
+			t.Errorf("behind %d comes %d", index, got.Entries[0].Index)
+		}
+	}
+	if len(req.Entries) != 4 || req.PrevLogEntry != 2 {
+		t.Errorf("the request itself is another one now: %+v", req)
+	}
+}
+
+// TestASnapshotThatComesAtTheEndIsAnswered with what is so, and not as if it were installed.
+func TestASnapshotThatComesAtTheEndIsAnswered(t *testing.T) {
+	n := &Node{}
+	n.closing, n.close = context.WithCancel(t.Context())
+	answers := make(chan raft.RPCResponse, 1)
+	asked := n.unneeded(raft.RPC{RespChan: answers, Reader: strings.NewReader("state")}, &raft.InstallSnapshotRequest{Term: 3}, position{5, 2})
+	if req, ok := asked.Command.(*raft.AppendEntriesRequest); !ok || req.Term != 3 || req.PrevLogEntry != 5 || req.PrevLogTerm != 2 || len(req.Entries) != 0 {
+		t.Errorf("Raft is asked %+v", asked.Command)
+	}
+	n.close()
+	n.wg.Wait()
+	got := <-answers
+	if out, ok := got.Response.(*raft.InstallSnapshotResponse); !ok || out.Success || !errors.Is(got.Error, raft.ErrRaftShutdown) {
+		t.Errorf("%+v", got)
 	}
 }

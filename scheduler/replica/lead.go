@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -29,8 +28,7 @@ func (n *Node) Leader() (Member, bool) {
 
 // followLeadership keeps lead up to date until the node closes.
 func (n *Node) followLeadership() {
-	end := func(error) {}
-	defer func() { end(errClosed) }()
+	end := func(error) {} // the node's end ends a time of leading, too
 	for {
 		select {
 		case leads := <-n.raft.LeaderCh():
@@ -60,32 +58,35 @@ const retrySettle = 50 * time.Millisecond
 func (n *Node) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		term := n.raft.CurrentTerm()
-		future := n.raft.Barrier(n.cfg.RequestTimeout)
-		endWith(future, n.stopped)
-		err := future.Error()
+		index, err := n.barrier()
 		if err == nil && n.raft.CurrentTerm() == term {
-			if f, ok := future.(raft.IndexFuture); ok {
-				n.applied.reach(f.Index())
-			}
+			n.applied.reach(index)
 			n.setLead(&leadership{ctx: ctx, term: term})
 			return
 		}
 		if n.raft.State() != raft.Leader {
 			return
 		}
-		if errors.Is(err, raft.ErrLeadershipTransferInProgress) {
-			n.watchHandover()
-		}
+		n.watchHandover()
 		n.log.Warn("leader has not applied its log yet", "err", err)
 		_ = sleep.For(ctx, retrySettle)
 	}
+}
+
+// barrier has Raft write an entry that changes nothing, and returns its index when everything up to it is applied.
+func (n *Node) barrier() (uint64, error) {
+	future := n.raft.Barrier(n.cfg.RequestTimeout)
+	if err := n.wait(future); err != nil {
+		return 0, err
+	}
+	return future.(raft.IndexFuture).Index(), nil
 }
 
 // setLead begins or, with nil, ends the time of leading. A time that ended already does not begin.
 func (n *Node) setLead(lead *leadership) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if lead != nil && lead.ctx.Err() != nil || n.lead == lead {
+	if lead != nil && lead.ctx.Err() != nil {
 		return
 	}
 	n.lead = lead
@@ -196,6 +197,8 @@ func (n *Node) onlyVoter() bool {
 
 // verifier asks the other members whether this node still leads, once for all who ask meanwhile.
 type verifier struct {
+	ask func() error // Node.ask
+
 	mu      sync.Mutex
 	running *round
 	next    *round // begins when running ends: who comes now must not share what began before
@@ -233,7 +236,7 @@ func (v *verifier) verify(ctx context.Context, n *Node) error {
 func (v *verifier) begin(r *round, n *Node) {
 	v.running = r
 	n.spawn(func() {
-		r.err = n.ask()
+		r.err = v.ask()
 		close(r.done)
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -250,9 +253,7 @@ func (v *verifier) begin(r *round, n *Node) {
 func (n *Node) ask() error {
 	calls, term := n.acks.begun(), n.raft.CurrentTerm()
 	for {
-		future := n.raft.VerifyLeader() // has Raft send heartbeats
-		endWith(future, n.stopped)
-		if err := future.Error(); err != nil {
+		if err := n.wait(n.raft.VerifyLeader()); err != nil { // has Raft send heartbeats
 			return refused(ErrNotLeader, err)
 		}
 		switch {

@@ -36,7 +36,7 @@ func newLogger(to *slog.Logger) *logger {
 func (s *said) recently(msg string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, ok := s.at[msg]; ok && now.Sub(last) < repeatAfter {
+	if now.Sub(s.at[msg]) < repeatAfter {
 		return true
 	}
 	s.at[msg] = now

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
+
+	"gantry/scheduler/state"
 )
 
 // odd is a state machine of another kind, whose snapshots are exported with a word in front, or not at all.
@@ -25,12 +28,24 @@ func (o *odd) Export(snapshot io.ReadCloser, size int64) (io.ReadCloser, int64, 
 	}{io.MultiReader(strings.NewReader("word"), snapshot), snapshot}, size + 4, o.err
 }
 
+// appendTo has a member of a group of another kind apply a command.
+func appendTo(t *testing.T, m *member, i int) {
+	t.Helper()
+	data, err := state.Encode(account(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := m.Append(within(t), 1, data); err != nil || res[0].Err != nil {
+		t.Fatal(res, err)
+	}
+}
+
 // TestAMachineOfAnotherKind is driven as the control plane's state is, and others get its snapshots as it exports them; it
 // gets its own as they are.
 func TestAMachineOfAnotherKind(t *testing.T) {
 	kind := &odd{}
 	m := one(t, func(c *Config) { kind.Machine, c.Store = storeMachine{c.Store}, nil; c.Machine = kind })
-	m.put(t, 1)
+	appendTo(t, m, 1)
 	if err := m.Snapshot(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +53,7 @@ func TestAMachineOfAnotherKind(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d snapshots, %v", len(list), err)
 	}
-	m.put(t, 2) // the state is newer than the snapshot: that need not be restored
+	appendTo(t, m, 2) // the state is newer than the snapshot: that need not be restored
 	m.stop(t)
 	m = start(t, m.cfg.Dir, "a", m.cfg.Address, func(c *Config) { kind.Machine, c.Store = storeMachine{c.Store}, nil; c.Machine = kind })
 	m.ready(t)
@@ -124,5 +139,47 @@ func TestEveryDamagedSnapshotIsRemoved(t *testing.T) {
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// TestANewMemberHasNothingToKeep: a snapshot of nothing is none, and no error.
+func TestANewMemberHasNothingToKeep(t *testing.T) {
+	m := start(t, t.TempDir(), "a", "127.0.0.1:0", nil)
+	if err := m.Snapshot(within(t)); err != nil {
+		t.Error(err)
+	}
+	if list, err := m.exports.List(); err != nil || len(list) != 0 {
+		t.Errorf("%d snapshots, %v", len(list), err)
+	}
+}
+
+// still is a state machine of which no snapshot can be taken.
+type still struct{ Machine }
+
+var errStill = errors.New("no page is free")
+
+func (still) Snapshot() (Snapshot, error) { return nil, errStill }
+
+// TestASnapshotThatCannotBeTakenIsTold to who asks for it, also for the size of the log, whose setting stays.
+func TestASnapshotThatCannotBeTakenIsTold(t *testing.T) {
+	m := one(t, func(c *Config) { c.Machine, c.Store = still{storeMachine{c.Store}}, nil })
+	appendTo(t, m, 1)
+	for what, err := range map[string]error{"asked for": m.Snapshot(within(t)), "for the size": m.shorten()} {
+		if err == nil || !strings.Contains(err.Error(), errStill.Error()) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := m.raft.ReloadableConfig().TrailingLogs; got != 2048 {
+		t.Errorf("%d entries are kept", got)
+	}
+}
+
+// TestATransportOfTheCallersIsUsed in place of connections.
+func TestATransportOfTheCallersIsUsed(t *testing.T) {
+	address, trans := raft.NewInmemTransport("")
+	m := one(t, func(c *Config) { c.Streams, c.Address, c.Transport = nil, string(address), trans })
+	m.put(t, 1)
+	if m.acks.Transport != trans || m.streams != nil {
+		t.Errorf("members are reached by %T", m.acks.Transport)
 	}
 }

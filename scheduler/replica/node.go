@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"gantry/fleet"
 	"gantry/scheduler/state"
@@ -177,8 +176,8 @@ func Open(cfg Config) (*Node, error) {
 	n.stopped = make(chan struct{})
 	n.watch, n.size = newWatchdog(cfg.HangLimit, n.fatal), newLogSize(cfg.SnapshotBytes)
 	n.applied.init()
+	n.verifying.ask = n.ask
 	if err := n.open(); err != nil {
-		n.close()
 		return nil, fmt.Errorf("open replica: %w", err)
 	}
 	n.wg.Go(func() { n.carry(n.trans) })
@@ -257,11 +256,6 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 	n.exports = &exporter{snapStore: snaps, machine: n.machine}
 	n.exports.restored.Store(stateIsNewer)
 	r, err := raft.NewRaft(conf, &fsm{n, n.machine.Apply}, cache, watched, n.exports, trans)
-	if err == nil {
-		if err = checkFutures(r.GetConfiguration()); err != nil {
-			err = errors.Join(err, r.Shutdown().Error())
-		}
-	}
 	if err != nil {
 		return nil, errors.Join(err, trans.Close())
 	}
@@ -281,13 +275,7 @@ func recovered[T any](fn func() (T, error)) (out T, err error) {
 }
 
 // Empty reports whether this member has never been part of a cluster.
-func (n *Node) Empty() (bool, error) {
-	term, err := n.logs.GetUint64([]byte(keyTerm))
-	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
-		return false, fmt.Errorf("read log: %w", err)
-	}
-	return term == 0 && n.raft.LastIndex() == 0, nil
-}
+func (n *Node) Empty() bool { return n.raft.CurrentTerm() == 0 && n.raft.LastIndex() == 0 }
 
 // Bootstrap makes a cluster of members, or of this node alone when none are given. One member of a
 // new cluster is bootstrapped, which is among members; the others learn it from that one. Errors: exists when the node is part of a
@@ -379,11 +367,11 @@ const closeTimeout = 10 * time.Second
 // outcome it does not wait for are reported as unknown. It may be called more than once. It fails
 // when Raft does not stop in 10 s, which leaves goroutines and the log open.
 func (n *Node) Close() error {
-	n.closeOnce.Do(func() { n.closeErr = n.shutdown() })
+	n.closeOnce.Do(func() { n.closeErr = n.shutdown(closeTimeout) })
 	return n.closeErr
 }
 
-func (n *Node) shutdown() error {
+func (n *Node) shutdown(limit time.Duration) error {
 	n.setLead(nil)
 	n.mu.Lock()
 	n.close() // nothing is spawned any more
@@ -400,7 +388,7 @@ func (n *Node) shutdown() error {
 		n.wg.Wait()
 		done <- errors.Join(err, n.logs.Close())
 	}()
-	timer := time.NewTimer(closeTimeout)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-done:

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -239,21 +240,13 @@ func (n *Node) pack(first *proposal) (batch []*proposal, next *proposal) {
 
 // send hands an entry to Raft and has a goroutine wait for what becomes of it.
 func (n *Node) send(batch []*proposal) {
-	data := batch[0].data
-	if len(batch) > 1 {
-		size := 0
-		for _, p := range batch {
-			size += len(p.data)
-		}
-		data = make([]byte, 0, size)
-		for _, p := range batch {
-			data = append(data, p.data...)
-		}
+	parts := make([][]byte, len(batch))
+	for i, p := range batch {
+		parts[i] = p.data
 	}
-	future := n.raft.ApplyLog(raft.Log{Data: data}, n.cfg.RequestTimeout)
-	endWith(future, n.stopped)
+	future := n.raft.ApplyLog(raft.Log{Data: bytes.Join(parts, nil)}, n.cfg.RequestTimeout)
 	n.wg.Go(func() {
-		err := future.Error()
+		err := n.wait(future)
 		<-n.inFlight
 		if err != nil {
 			deliver(batch, nil, raftError(err))
@@ -270,32 +263,14 @@ func (n *Node) send(batch []*proposal) {
 	})
 }
 
-// endWith makes the wait for a future end when stopped is closed. Raft has a channel for that in its futures
-// but sets none for entries, and when it shuts down it forgets those that are committed and queued for the
-// state machine: without this their callers, and Close, would wait for ever.
-func endWith(future raft.Future, stopped chan struct{}) {
-	if field, ok := endOf(future); ok {
-		field.Set(reflect.ValueOf(stopped))
+// wait returns a future's error, at the latest when Raft has shut down. Raft has a channel for that in its futures but
+// sets none for entries, and when it shuts down it forgets those that are committed and queued for the state machine:
+// without this their callers, and Close, would wait without end. Futures of what failed at once have no such channel.
+func (n *Node) wait(future raft.Future) error {
+	if field := reflect.Indirect(reflect.ValueOf(future)).FieldByName("ShutdownCh"); field.CanSet() {
+		field.Set(reflect.ValueOf(n.stopped))
 	}
-}
-
-// endOf is the field of a future for the channel that ends its wait. One that failed at once has none.
-func endOf(future any) (field reflect.Value, ok bool) {
-	v := reflect.ValueOf(future)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return field, false
-	}
-	field = v.Elem().FieldByName("ShutdownCh")
-	return field, field.IsValid() && field.CanSet() && field.Type() == reflect.TypeFor[chan struct{}]()
-}
-
-// checkFutures refuses a Raft whose futures have no such field: Close would wait for ever, and nobody would know why. All
-// of them have it from one type, so that one which costs nothing tells.
-func checkFutures(future any) error {
-	if _, ok := endOf(future); !ok {
-		return fmt.Errorf("raft's futures (%T) have no ShutdownCh any more: this program was built with a Raft that it does not know", future)
-	}
-	return nil
+	return future.Error()
 }
 
 // deliver gives each proposal its part of an entry's results.

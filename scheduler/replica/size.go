@@ -48,7 +48,7 @@ func (s *logSize) found(indexes []uint64, sizes []int64, snapshot uint64) {
 
 // add adds an entry behind those that are there. The caller holds mu.
 func (s *logSize) add(index uint64, size int64) {
-	if len(s.sizes) == 0 || index != s.first+uint64(len(s.sizes)) {
+	if index != s.first+uint64(len(s.sizes)) {
 		s.first, s.sizes = index, nil
 	}
 	s.sizes = append(s.sizes, size)
@@ -60,12 +60,12 @@ func (s *logSize) deleted(from, to uint64) {
 	defer s.mu.Unlock()
 	end := s.first + uint64(len(s.sizes))
 	switch {
-	case len(s.sizes) == 0 || to < s.first || from >= end:
+	case to < s.first:
 	case from <= s.first:
 		n := min(to+1, end) - s.first
 		s.first, s.sizes = s.first+n, append([]int64(nil), s.sizes[n:]...)
 	default:
-		s.sizes = s.sizes[:from-s.first]
+		s.sizes = s.sizes[:min(from, end)-s.first]
 	}
 }
 
@@ -148,9 +148,7 @@ func (n *Node) watchSize() {
 		if err := n.shorten(); err != nil && n.closing.Err() == nil {
 			n.log.Warn("the Raft log is too long and a snapshot cannot be taken", "err", err)
 		}
-		if sleep.For(n.closing, snapshotAgain) != nil {
-			return
-		}
+		_ = sleep.For(n.closing, snapshotAgain)
 	}
 }
 

@@ -56,6 +56,17 @@ func TestTheSizeOfTheLogIsKnown(t *testing.T) {
 	}
 }
 
+// TestAsManyBytesStayAsMay, to the last one.
+func TestAsManyBytesStayAsMay(t *testing.T) {
+	for most, want := range map[int64]uint64{59: 1, 60: 1, 119: 1, 120: 2, 180: 3, 1000: 3} {
+		s := newLogSize(most)
+		s.found([]uint64{10, 11, 12}, []int64{60, 60, 60}, 0)
+		if got := s.trailing(8); got != want {
+			t.Errorf("%d entries take %d bytes", got, most)
+		}
+	}
+}
+
 // Entries that are few and large do not fill the disk before they are many: snapshots are taken by bytes, and as many bytes stay.
 func TestTheLogIsBoundedInBytes(t *testing.T) {
 	const most = 256 << 10
