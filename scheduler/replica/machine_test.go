@@ -40,6 +40,19 @@ func appendTo(t *testing.T, m *member, i int) {
 	}
 }
 
+// TestAGroupOfAnotherKindTakesNoPropose: which commands are in force is known of the control plane's state alone.
+func TestAGroupOfAnotherKindTakesNoPropose(t *testing.T) {
+	kind := &odd{}
+	m := one(t, func(c *Config) { kind.Machine, c.Store = storeMachine{c.Store}, nil; c.Machine = kind })
+	before := m.LastIndex()
+	if _, err := m.Propose(within(t), account(1)); err == nil || !strings.Contains(err.Error(), "Append") {
+		t.Errorf("got %v", err)
+	}
+	if after := m.LastIndex(); after != before {
+		t.Errorf("the log grew from %d to %d", before, after)
+	}
+}
+
 // TestAMachineOfAnotherKind is driven as the control plane's state is, and others get its snapshots as it exports them; it
 // gets its own as they are.
 func TestAMachineOfAnotherKind(t *testing.T) {

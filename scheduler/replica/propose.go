@@ -60,8 +60,12 @@ type outcome struct {
 // result for each, in order. They are decided one by one, in one entry. Commands of concurrent
 // callers share entries. It waits until ctx ends, at most Config.RequestTimeout.
 // Errors: unavailable, see ErrNotLeader, ErrBusy, ErrDiskFull and ErrUnknown; too_large and invalid (see
-// state.Encode); rule, when a command is of a feature level that is not in force.
+// state.Encode); rule, when a command is of a feature level that is not in force. A group with Config.Machine takes no
+// command of the control plane, but Append.
 func (n *Node) Propose(ctx context.Context, cmds ...state.Command) ([]entry.Result, error) {
+	if n.cfg.Store == nil {
+		return nil, errors.New("replica: commands of the control plane need Store: use Append")
+	}
 	if err := n.mayPropose(); err != nil {
 		return nil, err
 	}
