@@ -59,7 +59,7 @@ func (c ReportPods) record(t *txn, r *PodReport) {
 		return
 	}
 	next, legal := pod.Status.Next(r.Event)
-	if !legal || !pod.Status.Active() {
+	if !legal {
 		return
 	}
 	pod.Waiting = time.Time{}

@@ -86,6 +86,7 @@ func TestUpdatePodIsRefused(t *testing.T) {
 		{"GPUs", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.GPU = &fleet.GPURequest{Type: h100, Count: 2} }},
 		{"a CPU beside the GPU", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.CPU = &fleet.CPURequest{} }},
 		{"CPUs", "pod-2", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.CPU = nil }},
+		{"a bid", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Spot = &fleet.Spot{Bid: 5} }},
 		{"the tier", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Cloud = fleet.CloudCommunity }},
 		{"the data centers", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Centers = []fleet.DataCenterID{"dc-1"} }},
 		{"no mount any more", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Spec.Persistent = nil }},
@@ -102,7 +103,9 @@ func TestUpdatePodIsRefused(t *testing.T) {
 		{"another account's template", "pod-1", fleet.CodeStale, func(c *UpdatePod) { c.Spec.Template = "private" }},
 		{"more CPU than is free", "pod-1", fleet.CodeNoCapacity, func(c *UpdatePod) { c.Restart, c.Need.MilliCPU = true, 14_001 }},
 		{"more disk than is free", "pod-1", fleet.CodeNoCapacity, func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, 861 }},
-		{"shares below zero", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.MemoryMB = true, -1 }},
+		{"memory below zero", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.MemoryMB = true, -1 }},
+		{"CPU below zero", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.MilliCPU = true, -1 }},
+		{"a disk below zero", "pod-2", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, -1 }},
 		{"a disk smaller than the data", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Need.DiskGB = true, 99 }},
 		{"a port that is not mapped", "pod-1", fleet.CodeStale, func(c *UpdatePod) { c.Restart, c.Mappings = true, nil }},
 		{"a mapping of no port", "pod-1", fleet.CodeInvalid, func(c *UpdatePod) { c.Restart, c.Spec.Ports = true, nil }},
@@ -303,4 +306,44 @@ func TestCreatePodChecksWhatItRefersTo(t *testing.T) {
 	w.must(Put[fleet.Template]{Record: fleet.Template{ID: "tpl-2", Account: "other", Rev: 1}})
 	w.must(w.update("pod-1").but(func(c *UpdatePod) { c.Spec.Name = "renamed" }))
 	w.check()
+}
+
+// TestTheRateOfABidChangesWithTheLockAlone, and no other pod's does.
+func TestTheRateOfABidChangesWithTheLockAlone(t *testing.T) {
+	w := newWorld(t).settle()
+	w.must(CreatePods{Pods: []NewPod{{Pod: bidding("bids", 5, 0), HostEpoch: 1}, {Pod: podOn("pays", "host-a", 1), HostEpoch: 1}}})
+	for i, c := range []struct {
+		pod     fleet.PodID
+		lock    bool
+		rate    fleet.Money
+		changes bool
+	}{{"bids", false, 7, false}, {"bids", true, 0, false}, {"bids", false, 7, true}, {"pays", true, 7, false}} {
+		before := w.pod(c.pod).HourlyRate
+		w.must(w.update(c.pod).but(func(u *UpdatePod) { u.Locked, u.HourlyRate = c.lock, c.rate }))
+		if got := w.pod(c.pod).HourlyRate; c.changes && got != c.rate || !c.changes && got != before {
+			t.Errorf("change %d: %s costs %d, before %d", i, c.pod, got, before)
+		}
+	}
+}
+
+// TestAPodWhoseHostIsGoneIsNotChangedThere, should a record ever name one.
+func TestAPodWhoseHostIsGoneIsNotChangedThere(t *testing.T) {
+	w := newWorld(t).settle()
+	pod := rich("pod-1", "host-z", 0)
+	larger := pod
+	larger.Spec.Persistent = &fleet.PersistentMount{SizeGB: 101}
+	w.inTxn(at(70), func(txn *txn) {
+		for what, err := range map[string]error{
+			"restart": UpdatePod{}.restart(txn, &pod, &larger), "record": UpdatePod{}.record(txn, &pod, &larger),
+		} {
+			if fleet.CodeOf(err) != fleet.CodeStale || !strings.Contains(err.Error(), "host is gone") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := txn.compared("host-z"); err != nil {
+			t.Errorf("compared: %v", err)
+		}
+		held := fleet.Pod{Held: true, Spec: fleet.PodSpec{Network: &fleet.NetworkMount{Volume: "gone"}}}
+		txn.letGo(&held, &fleet.Pod{Spec: held.Spec}) // of a volume that is gone, too
+	})
 }

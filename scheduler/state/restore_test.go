@@ -431,6 +431,11 @@ func TestARestoreKeepsWhatUnknownPodsMayHave(t *testing.T) {
 	w.must(gone())
 	since(at(70))
 	index := w.s.Index()
+	w.must(back("host-b", unknown))
+	if w.said(index)[Event{Kind: KindStorage, ID: "b-fast"}] {
+		t.Error("who looks after the backend is told of a host that still keeps something back")
+	}
+	index = w.s.Index()
 	unknown.Ended = true
 	w.must(back("host-b", unknown))
 	since(time.Time{})

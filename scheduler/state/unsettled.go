@@ -7,7 +7,7 @@ import (
 )
 
 // unsettled reports whether a host may run pods that a restored cluster does not know of, or knows as ended: it was not
-// compared yet, or what it had too much is not gone.
+// compared yet, or what it had too much is not gone. A cluster that was never restored has no lineage.
 func unsettled(h *fleet.Host, lineage uint64) bool {
 	return lineage > 0 && h.State != fleet.HostFenced && h.State != fleet.HostGone && (h.Lineage != lineage || len(h.Leftovers) > 0)
 }
@@ -16,13 +16,10 @@ func unsettled(h *fleet.Host, lineage uint64) bool {
 // cluster does not know; zero: there are none. What is left of those stays until their hosts have connected, or were
 // fenced or removed.
 func (v *View) Unsettled(center fleet.DataCenterID) time.Time {
-	c := v.tb.cluster.Rows[onlyKey]
-	if c == nil || c.Lineage == 0 {
-		return time.Time{}
-	}
+	lineage := v.tb.lineage()
 	for _, h := range v.tb.hosts.Rows {
-		if h.DataCenter == center && unsettled(h, c.Lineage) {
-			return c.RestoredAt
+		if h.DataCenter == center && unsettled(h, lineage) {
+			return v.tb.cluster.Rows[onlyKey].RestoredAt
 		}
 	}
 	return time.Time{}
@@ -30,14 +27,11 @@ func (v *View) Unsettled(center fleet.DataCenterID) time.Time {
 
 // unsettled is View.Unsettled, as the batch has it.
 func (t *txn) unsettled(center fleet.DataCenterID) time.Time {
-	c := t.base.cluster.Get(t.Txn, onlyKey)
-	if c == nil || c.Lineage == 0 {
+	lineage := t.lineage()
+	if t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool { return h.DataCenter == center && unsettled(h, lineage) }) == 0 {
 		return time.Time{}
 	}
-	if t.base.hosts.Count(t.Txn, func(h *fleet.Host) bool { return h.DataCenter == center && unsettled(h, c.Lineage) }) == 0 {
-		return time.Time{}
-	}
-	return c.RestoredAt
+	return t.base.cluster.Get(t.Txn, onlyKey).RestoredAt
 }
 
 // settle is called with every record of a host that is written, and the one before, and says to those who look after
