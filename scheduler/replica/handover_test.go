@@ -103,11 +103,12 @@ func TestWhatALeaderWasToldEndsWithItsLeadership(t *testing.T) {
 	}
 }
 
-// hasty is a transport in which a second call begins and ends within the first.
+// hasty is a transport in which a second call begins and ends within the first, and which answers as a test says.
 type hasty struct {
 	Transport
-	acks   *acks
-	nested bool
+	acks    *acks
+	nested  bool
+	refuses bool
 }
 
 func (h *hasty) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
@@ -117,8 +118,21 @@ func (h *hasty) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raf
 			return err
 		}
 	}
-	resp.Success = true
+	resp.Success = !h.refuses
 	return nil
+}
+
+// TestWhoRefusesACallDoesNotFollow, though it answers.
+func TestWhoRefusesACallDoesNotFollow(t *testing.T) {
+	for _, refuses := range []bool{true, false} {
+		a := newAcks(&hasty{nested: true, refuses: refuses})
+		if err := a.AppendEntries("b", "", &raft.AppendEntriesRequest{Term: 3}, &raft.AppendEntriesResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		if a.followed("b", 3, 0) == refuses {
+			t.Errorf("refuses: %v, follows: %v", refuses, !refuses)
+		}
+	}
 }
 
 // TestALateAnswerTakesNothingBack of what a member said to a later call.
