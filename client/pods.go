@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -88,6 +90,12 @@ func (c *Client) PlanPod(ctx context.Context, body v2.CreatePodRequest) (Answer[
 // UpdatePod changes a pod; what its container was made from is taken up by a restart, which the API does at once.
 func (c *Client) UpdatePod(ctx context.Context, id string, body v2.UpdatePodRequest) (Answer[v2.Pod], error) {
 	return call[v2.Pod](ctx, c, http.MethodPatch, "/v2/pods/"+word(id), nil, body)
+}
+
+// PodLink makes a link that opens an http port for a time, a whole number of seconds.
+func (c *Client) PodLink(ctx context.Context, id string, port int, life time.Duration) (Answer[v2.PortLink], error) {
+	query := url.Values{"port": {strconv.Itoa(port)}, "expiresIn": {strconv.Itoa(int(life / time.Second))}}
+	return call[v2.PortLink](ctx, c, http.MethodGet, "/v2/pods/"+word(id)+"/link", query, nil)
 }
 
 // ActPod starts, stops or restarts a pod, or terminates it, which answers no record.

@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Money is an amount of US dollars in units of 10^-9 dollar.
 type Money int64
@@ -92,6 +95,43 @@ type PodSpec struct {
 	// StopAfter and TerminateAfter are when the leader stops and terminates the pod; zero: never.
 	StopAfter      time.Time `cbor:"21,keyasint,omitzero"`
 	TerminateAfter time.Time `cbor:"22,keyasint,omitzero"`
+	// HTTP is what its owner set for some of its http ports, one of each.
+	HTTP []HTTPSetting `cbor:"23,keyasint,omitempty"`
+}
+
+// LinkName is the query parameter and the cookie that hold the token of a link to an http port that needs a key.
+const LinkName = "gantry-link"
+
+// HTTPSetting is about requests to an http port.
+type HTTPSetting struct {
+	Port int `cbor:"1,keyasint"`
+	// Keyed lets only those requests pass that have a key of the account or a link that one made.
+	Keyed bool `cbor:"2,keyasint,omitempty"`
+	// Most is how many seconds a request may take; 0: any.
+	Most int `cbor:"3,keyasint,omitempty"`
+}
+
+// CheckHTTP refuses settings of what is no http port of the pod, and two of one.
+func (s *PodSpec) CheckHTTP() error {
+	for i, one := range s.HTTP {
+		if !slices.Contains(s.Ports, Port{Number: one.Port, Protocol: "http"}) {
+			return BreaksRule("portSettings has port %d, which is no http port of the pod", one.Port)
+		}
+		if slices.ContainsFunc(s.HTTP[:i], func(other HTTPSetting) bool { return other.Port == one.Port }) {
+			return BreaksRule("portSettings has port %d twice", one.Port)
+		}
+	}
+	return nil
+}
+
+// HTTPPort returns what is set for an http port.
+func (s *PodSpec) HTTPPort(port int) HTTPSetting {
+	for _, one := range s.HTTP {
+		if one.Port == port {
+			return one
+		}
+	}
+	return HTTPSetting{Port: port}
 }
 
 // Spot says on what terms a pod is interruptible: it gives its place to any pod on demand and to one that bids more.

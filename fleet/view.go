@@ -97,6 +97,7 @@ type PodRequest struct {
 	Bid                       Money // per GPU and hour, of an interruptible pod; 0: the lowest
 	Return                    bool  // of an interruptible pod; see Spot
 	StopAfter, TerminateAfter time.Time
+	HTTP                      []HTTPSetting
 
 	// What the body names explicitly though it is empty; a template then does not fill it in.
 	ArgsSet, PortsSet bool
@@ -130,6 +131,7 @@ type PodUpdate struct {
 	Return           *bool      // of an interruptible pod
 	StopAfter        *time.Time // zero: never
 	TerminateAfter   *time.Time // zero: never
+	HTTP             *[]HTTPSetting
 	Template         TemplateID // applied once, under the other fields; its mounts are not
 }
 

@@ -281,10 +281,10 @@ func (s *Service) running(ctx context.Context, who fleet.Principal, id fleet.Pod
 	return host, err
 }
 
-// HTTPPort says whether anybody may reach the port of the pod over HTTP now, and whose pod it is.
-func (s *Service) HTTPPort(ctx context.Context, id fleet.PodID, port int) (fleet.AccountID, error) {
+// HTTPPort says whether the port of the pod can be reached over HTTP now, whose pod it is, and what is set for the port.
+func (s *Service) HTTPPort(ctx context.Context, id fleet.PodID, port int) (fleet.AccountID, fleet.HTTPSetting, error) {
 	p, err := s.exposed(ctx, id, port)
-	return p.Account, err
+	return p.Account, p.Spec.HTTPPort(port), err
 }
 
 // DialPod connects to an HTTP port that a running pod exposes. It is open to anybody, as the

@@ -76,7 +76,7 @@ func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet
 	if req.Movable != nil {
 		spec.Movable = *req.Movable
 	}
-	spec.StopAfter, spec.TerminateAfter = req.StopAfter, req.TerminateAfter
+	spec.StopAfter, spec.TerminateAfter, spec.HTTP = req.StopAfter, req.TerminateAfter, req.HTTP
 	if spec.Spot, err = spotOf(cat, &req); err != nil {
 		return fleet.PodSpec{}, err
 	}
@@ -272,6 +272,9 @@ func checkSpec(v *state.View, cat fleet.Catalog, account fleet.AccountID, spec *
 		return err
 	}
 	if err := knownCenters(spec.Centers, v); err != nil {
+		return err
+	}
+	if err := spec.CheckHTTP(); err != nil {
 		return err
 	}
 	if err := cmp.Or(knownRegistry(v, account, spec.Registry), checkEnvironment(v, account, spec.Env)); err != nil {

@@ -131,6 +131,10 @@ func changedSpec(v *state.View, old *fleet.Pod, c fleet.PodUpdate) (fleet.PodSpe
 	set(&spec.Registry, c.Registry)
 	set(&spec.GlobalNetworking, c.GlobalNetworking)
 	set(&spec.Movable, c.Movable)
+	set(&spec.HTTP, c.HTTP)
+	if err := spec.CheckHTTP(); err != nil {
+		return spec, err
+	}
 	if err := changeTerms(&spec, &c); err != nil {
 		return spec, err
 	}

@@ -1,7 +1,7 @@
 // Package proxy forwards requests for "<podId>-<port>.<proxy domain>" to the http ports of pods,
 // WebSockets, streams and calls of gRPC included, through tunnels that a fleet.Dialer opens and that are
-// kept for the next request. It asks nobody for a key: http ports are public by contract. It never changes a
-// body, never buffers one, and stores nothing.
+// kept for the next request. http ports are public by contract, unless a pod's owner set that one needs a key.
+// It never changes a body, never buffers one, and stores nothing.
 package proxy
 
 import (
@@ -28,10 +28,12 @@ const DefaultDomain = "proxy.localhost"
 
 // Targets knows which ports of pods may be reached.
 type Targets interface {
-	// HTTPPort returns whose pod it is when the pod runs and lists the port as http. It is asked for
-	// every request, so it answers from memory. Errors: not_found when there is no such pod or port,
-	// not_allowed when the pod does not run, unavailable when that cannot be told.
-	HTTPPort(ctx context.Context, pod fleet.PodID, port int) (fleet.AccountID, error)
+	// HTTPPort returns whose pod it is, and what is set for the port, when the pod runs and lists the
+	// port as http. It is asked for every request, so it answers from memory. Errors: not_found when
+	// there is no such pod or port, not_allowed when the pod does not run, unavailable when that cannot be told.
+	HTTPPort(ctx context.Context, pod fleet.PodID, port int) (fleet.AccountID, fleet.HTTPSetting, error)
+	// OpensPort reports, from memory, whether a key or the token of a link lets requests pass to a port that needs one.
+	OpensPort(pod fleet.PodID, port int, credential fleet.Secret) bool
 }
 
 // Config is what a Proxy needs. Targets, Dialer and Log must be set; the zero value of the others
@@ -226,7 +228,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 		return
 	}
 	defer p.pods.Give(target.Pod)
-	owner, err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port)
+	owner, setting, err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port)
 	if err != nil {
 		status, text := meaning(err)
 		if fleet.CodeOf(err) == fleet.CodeUnavailable {
@@ -241,8 +243,20 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 		return
 	}
 	defer p.accounts.Give(owner)
+	if setting.Keyed && !p.admit(w, r, target) {
+		return
+	}
+	if setting.Most > 0 {
+		most := time.Duration(setting.Most) * time.Second
+		ctx, cancel := context.WithTimeoutCause(r.Context(), most, errTooLong)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	p.pass(w, r, target)
 }
+
+// errTooLong ends a request after the time that the pod's owner set.
+var errTooLong = errors.New("the request took longer than the pod's owner allows")
 
 // pass sends a request to its pod, and the answer back.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, target Target) {
@@ -341,6 +355,10 @@ func (p *Proxy) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if route := routeOf(r); route != nil {
 		route.Failed(w, err)
+		return
+	}
+	if errors.Is(context.Cause(r.Context()), errTooLong) {
+		refuse(w, r, http.StatusGatewayTimeout, errTooLong.Error())
 		return
 	}
 	if r.Context().Err() != nil && p.life.Err() == nil {

@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -66,7 +67,7 @@ func (o operation) sent(id string) url.Values {
 	out := url.Values{"id": {id}}
 	for _, p := range o.Parameters {
 		if p.In == "query" && p.Required {
-			out.Set(p.Name, p.Schema.Examples[0].(string))
+			out.Set(p.Name, fmt.Sprint(p.Schema.Examples[0]))
 		}
 	}
 	return out

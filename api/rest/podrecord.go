@@ -35,6 +35,13 @@ func podRecord(v fleet.PodView, now time.Time) v2.Pod {
 	for _, port := range p.Spec.Ports {
 		out.Ports = append(out.Ports, strconv.Itoa(port.Number)+"/"+port.Protocol)
 	}
+	for _, one := range p.Spec.HTTP {
+		access := v2.AccessPublic
+		if one.Keyed {
+			access = v2.AccessKey
+		}
+		out.PortSettings = append(out.PortSettings, v2.PortSetting{Port: one.Port, Access: access, Timeout: one.Most})
+	}
 	if out.Env == nil {
 		out.Env = map[string]string{}
 	}

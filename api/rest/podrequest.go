@@ -125,6 +125,7 @@ func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 	out.Interruptible, out.Bid, out.Return = in.Interruptible, fleet.MoneyUSD(given(in.BidPerGPU)), given(in.Return)
 	out.StopAfter, out.TerminateAfter = given(moment(in.StopAfter)), given(moment(in.TerminateAfter))
 	out.Persistent, out.Network = mountParts(in.Mounts)
+	out.HTTP = httpSettings(in.PortSettings)
 	if in.GPU != nil {
 		out.GPU = &fleet.GPURequest{Type: in.GPU.ID, Count: max(in.GPU.Count, 1)}
 		out.CUDA = cudaRange(in.GPU)
@@ -137,6 +138,14 @@ func podRequest(in *v2.CreatePodRequest) fleet.PodRequest {
 		if dc := fleet.DataCenterID(id); !slices.Contains(out.Centers, dc) {
 			out.Centers = append(out.Centers, dc)
 		}
+	}
+	return out
+}
+
+func httpSettings(in []v2.PortSetting) []fleet.HTTPSetting {
+	out := make([]fleet.HTTPSetting, 0, len(in))
+	for _, one := range in {
+		out = append(out, fleet.HTTPSetting{Port: one.Port, Keyed: one.Access == v2.AccessKey, Most: one.Timeout})
 	}
 	return out
 }

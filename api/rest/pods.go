@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -26,6 +27,8 @@ type PodService interface {
 	// StartPod is ActPod with start and another bid of an interruptible pod.
 	StartPod(ctx context.Context, who fleet.Principal, id fleet.PodID, bid fleet.Money) (fleet.PodView, error)
 	UpdatePod(ctx context.Context, who fleet.Principal, id fleet.PodID, change fleet.PodUpdate) (fleet.PodView, error)
+	// LinkPort makes a token that opens an http port of a pod until a moment.
+	LinkPort(ctx context.Context, who fleet.Principal, id fleet.PodID, port int, life time.Duration) (fleet.PodView, fleet.Secret, time.Time, error)
 }
 
 func podIDParam() *huma.Param { return pathParam("Pod identifier.", "k3n8w0zq5r7d2a") }
@@ -82,6 +85,30 @@ func (a *API) registerPodActions() {
 		scope: auth.Write(fleet.GroupPods).OrPod(), limit: limit.PerAccount, status: http.StatusNoContent,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
 	}, byID("pod", deletePod))
+	port := countParam("port", "Number of an http port of the pod.", 1, maxPort)
+	port.Required, port.Schema.Examples = true, []any{8080}
+	on(a, route{
+		method: http.MethodGet, path: "/v2/pods/{id}/link", id: "linkPod", tag: "Pods", summary: "Make a link to an http port",
+		text: "Returns an address that opens an http port whose portSettings have access KEY, for whoever has it, until it expires. It ends earlier with " +
+			"the pod alone, so keep it short. 400: the port is no http port of the pod, or there is no proxy domain (code rule). 404: there is no such pod.",
+		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusBadRequest},
+		params: []*huma.Param{podIDParam(), port, countParam("expiresIn", "Seconds that it is good for; 3600 if left out.", 1, 7*24*60*60)},
+		out:    v2.PortLink{URL: "https://k3n8w0zq5r7d2a-8888.pods.example.com/?gantry-link=1793000000.AAAA", ExpiresAt: examplePod().CreatedAt},
+	}, byID("pod", linkPod))
+}
+
+func linkPod(ctx context.Context, svc PodService, id fleet.PodID, c *call, _ *none) (*v2.PortLink, error) {
+	port := c.args.number("port", 0)
+	life := time.Duration(c.args.number("expiresIn", 3600)) * time.Second
+	view, token, until, err := svc.LinkPort(ctx, c.who, id, port, life)
+	if err != nil {
+		return nil, err
+	}
+	address := urlOf(view, fleet.Port{Number: port, Protocol: "http"})
+	if address == "" {
+		return nil, fleet.BreaksRule("the installation has no proxy domain")
+	}
+	return &v2.PortLink{URL: v2.Hidden(address + "?" + fleet.LinkName + "=" + token.Reveal()), ExpiresAt: v2.At(until)}, nil
 }
 
 func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.CreatePodRequest) (*v2.Pod, error) {

@@ -17,6 +17,9 @@ func podUpdate(in *v2.UpdatePodRequest) fleet.PodUpdate {
 		ports := parsePorts(in.Ports)
 		out.Ports = &ports
 	}
+	if in.PortSettings != nil {
+		out.HTTP = new(httpSettings(in.PortSettings))
+	}
 	if in.Env != nil {
 		out.Env = &in.Env
 	}

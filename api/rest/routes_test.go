@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -77,7 +78,7 @@ func (o operation) address(path, id string) string {
 	query := url.Values{}
 	for _, p := range o.Parameters {
 		if p.In == "query" && p.Required {
-			query.Set(p.Name, p.Schema.Examples[0].(string))
+			query.Set(p.Name, fmt.Sprint(p.Schema.Examples[0]))
 		}
 	}
 	path = concrete(path, id)

@@ -14,7 +14,7 @@ import (
 
 func rows() []row {
 	return slices.Concat(bodyRows(), valueRows(), ruleRows(), accessRows(), limitRows(), outcomeRows(), recordRows(), listRows(),
-		gpuRows(), templatedRows(), startRows(), onceRows(), updateRows(), mountRows(), sessionRows(), actionRows(), logRows(), eventRows(), catalogRows(), keyRows(), adminRows())
+		gpuRows(), templatedRows(), startRows(), onceRows(), updateRows(), linkRows(), mountRows(), sessionRows(), actionRows(), logRows(), eventRows(), catalogRows(), keyRows(), adminRows())
 }
 
 // create is a row that posts a pod.

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -48,6 +49,19 @@ func template(t testing.TB, p *plane.Plane, key string, change func(*fleet.Templ
 	}
 }
 
+func linkRows() []row {
+	link := func(name, rule, key, query string) row {
+		return row{topic: "links", name: name, rule: rule, method: "GET", path: "/v2/pods/" + podID + "/link" + query, key: key, setup: pod(run)}
+	}
+	return []row{
+		link("hour", "200 link", plane.User, "?port=8080"), link("minute", "200 link", plane.User, "?port=8080&expiresIn=60"),
+		link("tcp", "400 port settings", plane.User, "?port=22"), link("other-port", "400 port settings", plane.User, "?port=81"),
+		link("no-port", "422 link", plane.User, ""), link("too-long", "422 link", plane.User, "?port=8080&expiresIn=604801"),
+		link("zero", "422 link", plane.User, "?port=0&expiresIn=0"), link("reader", "403 key without the permission", plane.Reader, "?port=8080"),
+		link("foreign", "404 foreign object", plane.Other, "?port=8080"),
+	}
+}
+
 // patch is a row that changes a pod.
 func patch(name, rule, body string, setup func(*testing.T, *plane.Plane)) row {
 	return row{topic: "update", name: name, rule: rule, method: "PATCH", path: "/v2/pods/" + podID, key: plane.User, body: body, setup: setup}
@@ -80,6 +94,17 @@ func updateRows() []row {
 		patch("terminated", "409 update", `{"name":"b"}`, gone), patch("stopping-name", inPlace, `{"name":"b"}`, stopping),
 		on("disk-too-large", "400 no capacity", `{"disk":60000}`, run),
 		on("unknown", "422 unknown property", `{"gpu":{"id":"NVIDIA L4"}}`, run), on("cloud", "422 unknown property", `{"cloud":"SECURE"}`, run),
+		on("port-settings", inPlace, `{"portSettings":[{"port":8080,"access":"KEY","timeout":60}]}`, run), on("port-settings-none", nothing, `{"portSettings":[]}`, run),
+		on("port-settings-with-ports", restarts, `{"ports":["9000/http"],"portSettings":[{"port":9000}]}`, run),
+		on("port-settings-tcp", "400 port settings", `{"portSettings":[{"port":22}]}`, run), on("port-settings-twice", "400 port settings", `{"portSettings":[{"port":8080},{"port":8080}]}`, run),
+		patch("port-settings-of-no-port", "400 port settings", `{"ports":["9000/http"]}`, podThen(func(p *plane.Plane, id fleet.PodID) {
+			change := fleet.PodUpdate{HTTP: &[]fleet.HTTPSetting{{Port: 8080, Keyed: true}}}
+			if _, err := p.UpdatePod(context.Background(), p.Who(plane.User), id, change); err != nil {
+				panic(err)
+			}
+		}, run)),
+		on("port-settings-access", "422 enum", `{"portSettings":[{"port":8080,"access":"ALL"}]}`, run),
+		on("port-settings-timeout", "422 bound", `{"portSettings":[{"port":8080,"timeout":0}]}`, run), on("port-settings-no-port", "422 missing field", `{"portSettings":[{"access":"KEY"}]}`, run),
 		on("null-name", "422 null where nothing says so", `{"name":null}`, run), on("null-env", "422 null where nothing says so", `{"env":null,"ports":null,"mounts":null,"locked":null}`, run),
 		on("empty-name", "422 bound", `{"name":"","image":"","registry":"","templateId":""}`, run), on("disk-zero", "422 bound", `{"disk":0}`, run),
 		on("bad-image", "422 pattern", `{"image":"busy box"}`, run), on("bad-port", "422 port", `{"ports":["80/udp"]}`, run),

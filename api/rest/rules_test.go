@@ -23,7 +23,7 @@ func rules() []string {
 		// Records.
 		"201 create pod", "200 dry run", "200 pod record", "200 list", "list filters", "200 action", "204 terminate", "204 delete",
 		"template merge", "startSsh", "startJupyter", "CUDA of the host", "resources per GPU", "persistent mount", "create happens once",
-		"200 update in place", "200 update that restarts", "200 update that changes nothing", "400 update of mounts", "409 update", "template applied once",
+		"200 update in place", "200 update that restarts", "200 update that changes nothing", "400 update of mounts", "400 port settings", "200 link", "422 link", "409 update", "template applied once",
 		"exec before the upgrade", "files out of a pod", "files into a pod",
 		"200 log", "log query", "200 catalog", "ids are percent-decoded", "list parameters are comma-joined or repeated", "unknown query parameters are ignored",
 		"200 keys", "201 key", "204 key", "200 hosts", "201 join token", "200 accounts", "201 account", "health", "OpenAPI document",

@@ -64,6 +64,8 @@ type Pod struct {
 	StopAfter      *Time    `json:"stopAfter,omitempty" doc:"When it is stopped." gantry:"true"`
 	TerminateAfter *Time    `json:"terminateAfter,omitempty" doc:"When it is terminated." gantry:"true"`
 
+	PortSettings []PortSetting `json:"portSettings,omitempty" doc:"What is set for http ports; absent: all are public, without a time limit." gantry:"true"`
+
 	Cluster *PodCluster `json:"cluster,omitempty" doc:"Its place in its cluster; on pods of clusters only."`
 	LogTail Text        `json:"logTail" doc:"Last log lines of a container that failed; null unless the status is ERROR."`
 }
@@ -184,7 +186,27 @@ type PodSettings struct {
 	Return           *bool             `json:"return,omitempty" doc:"Of an interruptible pod: start it again by itself, at its bid, as soon as there is room after an interruption." gantry:"true"`
 	StopAfter        Maybe[Time]       `json:"stopAfter,omitzero" doc:"When it is stopped, in the future; null: never. A locked pod is not before it is unlocked." gantry:"true"`
 	TerminateAfter   Maybe[Time]       `json:"terminateAfter,omitzero" doc:"When it is terminated, in the future, also if it is locked; null: never." gantry:"true"`
+	PortSettings     []PortSetting     `json:"portSettings,omitzero" doc:"Settings of http ports, each one of ports; those of others are the defaults." change:"Replaces all settings of http ports." maxItems:"10" gantry:"true"`
 	TemplateID       string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out; env is merged, the body's values win." change:"Template to apply once, under the other members of the body; its mounts are not applied, and the pod keeps no link to it." minLength:"1" maxLength:"191"`
+}
+
+// PortSetting is about requests to an http port.
+type PortSetting struct {
+	Port    int    `json:"port" doc:"Number of the port." minimum:"1" maximum:"65535" example:"8888"`
+	Access  string `json:"access,omitempty" doc:"Who may send requests: PUBLIC, everybody; KEY, who has a key of the account with pods: write, or a link of GET /v2/pods/{id}/link." enum:"PUBLIC,KEY" default:"PUBLIC"`
+	Timeout int    `json:"timeout,omitempty" doc:"Seconds that a request may take, a WebSocket included; omitted: any." minimum:"1" maximum:"604800" example:"300"`
+}
+
+// The values of PortSetting.Access.
+const (
+	AccessPublic = "PUBLIC"
+	AccessKey    = "KEY"
+)
+
+// PortLink opens an http port that needs a key.
+type PortLink struct {
+	URL       Hidden `json:"url" doc:"Address that opens the port in a browser, for whoever has it."`
+	ExpiresAt Time   `json:"expiresAt" doc:"Until when."`
 }
 
 // CreateGPUConfig asks for GPUs.

@@ -22,6 +22,7 @@ type podCmd struct {
 	Logs    podLogsCmd    `cmd:"" help:"Show a pod's log, and follow it with -f."`
 	Exec    podExecCmd    `cmd:"" help:"Run a program in a running pod."`
 	SSH     podSSHCmd     `cmd:"" name:"ssh" help:"Open a shell in a running pod."`
+	Link    podLinkCmd    `cmd:"" help:"Make a link that opens a protected http port in a browser."`
 	Cp      podCpCmd      `cmd:"" help:"Copy files into a running pod, or out of it."`
 	Stop    podStopCmd    `cmd:"" help:"Stop pods: their GPUs become free, their record stays."`
 	Start   podStartCmd   `cmd:"" help:"Start stopped or failed pods again, with a fresh container."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,6 +34,7 @@ type podCreateCmd struct {
 	Interruptible    bool     `help:"Rent at a bid: pods on demand and higher bids take the place when there is no other room. GPU pods only."`
 	Bid              *float64 `placeholder:"USD" help:"What an interruptible pod pays for each GPU and hour; the minimum bid when not given: see gantry catalog gpus."`
 	endFlags
+	httpFlags
 	SSH     *bool `name:"ssh" negatable:"" help:"Give the pod the account's SSH keys, as PUBLIC_KEY."`
 	Jupyter *bool `name:"jupyter" negatable:"" help:"Give the pod a password for Jupyter, as JUPYTER_PASSWORD."`
 
@@ -124,7 +126,7 @@ func (cmd podCreateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 		return body, err
 	}
 	body.Movable, body.Interruptible, body.BidPerGPU = cmd.Movable, cmd.Interruptible, cmd.Bid
-	if err := cmd.into(&body.PodSettings, a.now()); err != nil {
+	if err := cmp.Or(cmd.endFlags.into(&body.PodSettings, a.now()), cmd.httpFlags.into(&body.PodSettings)); err != nil {
 		return body, err
 	}
 	if cmd.Image != "" {

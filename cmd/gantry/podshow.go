@@ -49,6 +49,7 @@ func podSheet(p v2.Pod) string {
 		{"Cost", dollars(p.Cost) + " per hour"},
 		{"Locked", lockText(p.Locked)},
 		{"Movable", movableText(p.Movable)},
+		{"HTTP ports", httpText(p.PortSettings)},
 		{"Interruptible", spotText(p)},
 		{"Stops at", when(p.StopAfter)},
 		{"Terminates at", when(p.TerminateAfter)},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -20,6 +21,7 @@ type podUpdateCmd struct {
 	GlobalNetworking *bool `negatable:"" help:"Join the account's private network, or leave it, from the next start on."`
 	Movable          *bool `negatable:"" help:"Let a drain of the pod's host move the pod, or no longer."`
 	endFlags
+	httpFlags
 	Template string `placeholder:"ID" help:"Take once what this template says and is not given here."`
 	confirmed
 	waiting
@@ -70,7 +72,7 @@ func (cmd podUpdateCmd) body(ctx context.Context, a *app, c *client.Client) (v2.
 	if err != nil {
 		return body, err
 	}
-	if err := cmd.into(&body.PodSettings, a.now()); err != nil {
+	if err := cmp.Or(cmd.endFlags.into(&body.PodSettings, a.now()), cmd.httpFlags.into(&body.PodSettings)); err != nil {
 		return body, err
 	}
 	body.Image, body.GlobalNetworking, body.Movable = cmd.Image, cmd.GlobalNetworking, cmd.Movable

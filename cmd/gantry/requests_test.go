@@ -59,6 +59,11 @@ func TestRequests(t *testing.T) {
 			"GET /v2/pods/" + podID,
 			"PATCH /v2/pods/" + podID + ` {"image":"i2","ports":["80/http"],"env":{"A":"1"},"registry":null,"globalNetworking":true,"templateId":"` + tmpl + `"}`,
 		}},
+		{args: "pod update " + podID + " --protect 80 --port-timeout 80=9 --port-timeout 81=5", want: []string{
+			"PATCH /v2/pods/" + podID + ` {"portSettings":[{"port":80,"access":"KEY","timeout":9},{"port":81,"timeout":5}]}`,
+		}},
+		{args: "pod update " + podID + " --no-port-settings", want: []string{"PATCH /v2/pods/" + podID + ` {"portSettings":[]}`}},
+		{args: "pod link " + podID + " 80 --for 90s", want: []string{"GET /v2/pods/" + podID + "/link?expiresIn=90&port=80"}},
 		{args: "pod update " + podID + " --set-env A=1 --unset-env TOKEN", want: []string{
 			"GET /v2/pods/" + podID, "PATCH /v2/pods/" + podID + ` {"env":{"A":"1"}}`,
 		}},
@@ -272,7 +277,8 @@ func world() map[string][]string {
 	out := map[string][]string{
 		"POST /v2/pods": {"201 " + podJSON(nil)}, "GET /v2/pods": {`200 {"pods":[]}`},
 		"PATCH /v2/pods/" + podID: {"200 " + podJSON(nil)}, get(podID): {"200 " + podJSON(nil)},
-		"GET /v2/templates": {`200 {"templates":[` + tmpl + `]}`}, "POST /v2/templates": {"201 " + tmpl},
+		get(podID + "/link"): {`200 {"url":"https://p-80.example/?gantry-link=1.a","expiresAt":"2026-10-01T12:00:00.000Z"}`},
+		"GET /v2/templates":  {`200 {"templates":[` + tmpl + `]}`}, "POST /v2/templates": {"201 " + tmpl},
 		"GET /v2/catalog/templates": {`200 {"templates":[]}`},
 		"GET /v2/registries":        {`200 {"registries":[{"id":"r3g8k2m7q1w4z9","name":"team"}]}`}, "POST /v2/registries": {`201 {"id":"r3g8k2m7q1w4z9","name":"team"}`},
 		"DELETE /v2/registries/r3g8k2m7q1w4z9": {"204 "},

@@ -145,7 +145,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 	if pod.Spec.GPU != nil {
 		count = pod.Spec.GPU.Count
 	}
-	if err := cmp.Or(checkDisks(&pod.Spec), checkNeed(need, &pod.Spec)); err != nil {
+	if err := cmp.Or(checkDisks(&pod.Spec), pod.Spec.CheckHTTP(), checkNeed(need, &pod.Spec)); err != nil {
 		return fleet.Host{}, err
 	}
 	if len(bind.GPUs) != count {

@@ -91,7 +91,7 @@ func (c UpdatePod) check(t *txn, old *fleet.Pod) error {
 	case !c.Restart && old.Status.Active() && !old.Stopping() && !maps.Equal(tcpPorts(was), tcpPorts(is)):
 		return fleet.Invalid("$.ports", "tcp ports of a pod that runs change with a restart only")
 	}
-	if err := checkDisks(is); err != nil {
+	if err := cmp.Or(checkDisks(is), is.CheckHTTP()); err != nil {
 		return err
 	}
 	if err := cmp.Or(t.checkRegistry(old.Account, is.Registry), t.checkSecrets(old.Account, is.Env)); err != nil {

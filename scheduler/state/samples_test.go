@@ -279,7 +279,8 @@ func laterSamples() []sample {
 	joined, linked, placed := sampleInventory(), sampleHost(), samplePod()
 	joined.Tunnel, linked.Tunnel = hostTunnel("host0000000001"), netip.MustParseAddr("100.127.0.1")
 	joined.Tunnel.UserSpace, joined.Tunnel.Plain = true, netip.MustParseAddr("2001:db8::1")
-	evicted, promised, reserved := sampleHost(), samplePod(), samplePod()
+	evicted, promised, reserved, keyed := sampleHost(), samplePod(), samplePod(), samplePod()
+	keyed.Spec.Ports, keyed.Spec.HTTP = []fleet.Port{{Number: 8080, Protocol: "http"}}, []fleet.HTTPSetting{{Port: 8080, Keyed: true, Most: 60}}
 	evicted.Drain = &fleet.Drain{Since: at(5), Reason: "new fans", Deadline: at(7)}
 	promised.Spec.Movable = true
 	reserved.Target = &fleet.Reservation{
@@ -302,6 +303,7 @@ func laterSamples() []sample {
 		}},
 		sample{"-drain", JoinHost{Token: "t1", Hash: []byte("h"), Host: evicted, At: at(1)}},
 		sample{"-movable", CreatePods{Pods: []NewPod{{Pod: promised, HostEpoch: 1}}}},
+		sample{"-http", CreatePods{Pods: []NewPod{{Pod: keyed, HostEpoch: 1}}}},
 		sample{"-owned", CreatePods{Pods: []NewPod{{Pod: worker, HostEpoch: 1}, {Pod: promised, HostEpoch: 2}}}},
 		sample{"-owned", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStop, At: at(5), Owner: worker.Owner}},
 		sample{"-target", CreatePods{Pods: []NewPod{{Pod: reserved, HostEpoch: 1}}}},

@@ -27,9 +27,11 @@ type door struct {
 	at   *scheduler
 }
 
-func (d door) HTTPPort(context.Context, fleet.PodID, int) (fleet.AccountID, error) {
-	return "acme", nil
+func (d door) HTTPPort(context.Context, fleet.PodID, int) (fleet.AccountID, fleet.HTTPSetting, error) {
+	return "acme", fleet.HTTPSetting{}, nil
 }
+
+func (door) OpensPort(fleet.PodID, int, fleet.Secret) bool { return false }
 
 func (d door) DialPod(ctx context.Context, pod fleet.PodID, port int) (fleet.Stream, error) {
 	return d.at.dispatch.OpenPort(ctx, d.host.id, pod, port)

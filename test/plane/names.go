@@ -93,6 +93,7 @@ var randomText = []struct {
 	{regexp.MustCompile(`"gk_[0-9A-Za-z]{43}"`), `"<key-text>"`},
 	{regexp.MustCompile(`"rps_[0-9A-Za-z]{43}"`), `"<s3-secret>"`},
 	{regexp.MustCompile(`"gj1_[0-9A-Za-z_-]+"`), `"<token>"`},
+	{regexp.MustCompile(`gantry-link=[0-9]+\.[0-9A-Za-z_-]{43}`), `gantry-link=<link>`},
 	{regexp.MustCompile(`"http://127\.0\.0\.1:[0-9]+/v2/`), `"http://<address>/v2/`},
 	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
 }

@@ -346,7 +346,7 @@ func TestWorkersAreNoPages(t *testing.T) {
 		e.Workers.Min, e.Ports = 1, []fleet.Port{{Number: 80, Protocol: "http"}}
 	})
 	one := s.ready(1)[0]
-	if _, err := s.HTTPPort(t.Context(), one.id, 80); fleet.CodeOf(err) != fleet.CodeNotFound {
+	if _, _, err := s.HTTPPort(t.Context(), one.id, 80); fleet.CodeOf(err) != fleet.CodeNotFound {
 		t.Error(err)
 	}
 	if _, err := s.DialPod(t.Context(), one.id, 80); fleet.CodeOf(err) != fleet.CodeNotFound {
