@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -95,6 +96,37 @@ type ClusterPods struct {
 	Status  ClusterStatus
 	Faults  []ClusterFault // by rank
 	Pods    []PodView      // by rank
+}
+
+// ClusterAddr returns a member's address in its cluster's network, whether it takes part at present or not; the zero Addr: it
+// never had one.
+func (p *Pod) ClusterAddr() netip.Addr {
+	for _, at := range p.Overlays {
+		if at.Overlay == ClusterOverlay(ClusterID(p.Owner.ID)) {
+			return at.Addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// The bounds of a MemberSetup.
+const (
+	MaxPodFiles     = 64
+	MaxPodFileBytes = 1 << 20 // of all files and lines of one pod
+)
+
+// MemberSetup is what a member of a cluster finds in its container, beside the image's files and its environment.
+type MemberSetup struct {
+	Hostname string
+	Hosts    string // lines that /etc/hosts ends with
+	Files    []PodFile
+}
+
+// PodFile is a file that is written into a container's own file system before its process begins. It belongs to root.
+type PodFile struct {
+	Path string // clean, absolute
+	Text Secret
+	Mode uint32 // permission bits
 }
 
 // ClusterPlace returns a member's place in its cluster's network; false: its present incarnation takes no part in it.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 
 	"gantry/fleet"
@@ -231,37 +233,66 @@ func memberRefusal(p *fleet.Pod) error {
 	return fleet.NotAllowed("the pod is a member of cluster %s, which alone starts, stops and changes it", p.Owner.ID)
 }
 
-// clusterEnvironment adds what distributed programs expect (wire-facts.md 7). What the owner set of NCCL and Gloo stays.
-func (s *Service) clusterEnvironment(env map[string]string, p *fleet.Pod) error {
-	return s.Store.View(func(v *state.View) error {
+// clusterSight is what the members of a cluster see of it.
+type clusterSight struct {
+	cluster fleet.Cluster
+	cidr    netip.Prefix // of the cluster's network
+	nodes   []node       // by rank
+}
+
+// node is what a member is to the others.
+type node struct {
+	addr  netip.Addr
+	names []string // the first is its host name
+}
+
+// clusterOf returns what a member sees of its cluster. Errors: not_found.
+func (s *Service) clusterOf(p *fleet.Pod) (out clusterSight, err error) {
+	return out, s.Store.View(func(v *state.View) error {
 		id := fleet.ClusterID(p.Owner.ID)
-		c, ok := state.Find[fleet.Cluster](v, id)
-		members, primary := v.MembersOf(id), ""
-		if !ok || len(members) == 0 {
+		c, known := state.Find[fleet.Cluster](v, id)
+		o, networked := v.Overlay(fleet.ClusterOverlay(id))
+		members, suffix := v.MembersOf(id), v.NetworkSettings().Suffix
+		if !known || !networked || len(members) == 0 {
 			return fleet.NotFound("cluster")
 		}
-		if at, ok := members[0].ClusterPlace(); ok {
-			primary = at.Addr.String()
-		}
-		own, _ := p.ClusterPlace()
-		port := fmt.Sprint(fleet.ClusterPort)
-		for name, value := range map[string]string{
-			"PRIMARY_ADDR": primary, "MASTER_ADDR": primary, "PRIMARY_PORT": port, "MASTER_PORT": port, "HOST_NODE_ADDR": primary + ":" + port,
-			"NODE_ADDR": own.Addr.String(), "NODE_RANK": fmt.Sprint(p.Rank), "NUM_NODES": fmt.Sprint(c.Count),
-			"NUM_TRAINERS": fmt.Sprint(c.GPU.Count), "WORLD_SIZE": fmt.Sprint(c.Count * c.GPU.Count),
-			"RUNPOD_CLUSTER_ID": string(id), "GANTRY_CLUSTER_ID": string(id),
-		} {
-			env[name] = value
-		}
-		usual := map[string]string{"NCCL_SOCKET_IFNAME": fleet.ClusterLink, "GLOO_SOCKET_IFNAME": fleet.ClusterLink}
-		if c.Type == fleet.ClusterRay {
-			usual["RAY_ADDRESS"] = primary + ":6379"
-		}
-		for name, value := range usual {
-			if _, set := env[name]; !set {
-				env[name] = value
-			}
+		out.cluster, out.cidr = c, o.CIDR
+		for _, m := range members {
+			name := fleet.NodeName(m.Rank)
+			out.nodes = append(out.nodes, node{m.ClusterAddr(), []string{name, name + "." + suffix}})
 		}
 		return nil
 	})
+}
+
+// variables are what distributed programs expect in the environment of a member (wire-facts.md 7). What its owner set of NCCL, Gloo and
+// Ray stays.
+func (c *clusterSight) variables(p *fleet.Pod) map[string]string {
+	primary, port := c.nodes[0].addr.String(), fmt.Sprint(fleet.ClusterPort)
+	gpus, id := c.cluster.GPU.Count, string(c.cluster.ID)
+	out := map[string]string{
+		"NCCL_SOCKET_IFNAME": fleet.ClusterLink, "GLOO_SOCKET_IFNAME": fleet.ClusterLink,
+	}
+	if c.cluster.Type == fleet.ClusterRay {
+		out["RAY_ADDRESS"] = primary + ":6379"
+	}
+	maps.DeleteFunc(out, func(name, _ string) bool {
+		_, own := p.Spec.Env[name]
+		return own
+	})
+	maps.Copy(out, map[string]string{
+		"PRIMARY_ADDR": primary, "MASTER_ADDR": primary, "PRIMARY_PORT": port, "MASTER_PORT": port, "HOST_NODE_ADDR": primary + ":" + port,
+		"NODE_ADDR": p.ClusterAddr().String(), "NODE_RANK": fmt.Sprint(p.Rank), "NUM_NODES": fmt.Sprint(c.cluster.Count),
+		"NUM_TRAINERS": fmt.Sprint(gpus), "WORLD_SIZE": fmt.Sprint(c.cluster.Count * gpus), "RUNPOD_CLUSTER_ID": id, "GANTRY_CLUSTER_ID": id,
+	})
+	return out
+}
+
+// clusterEnvironment adds the variables of a cluster's member.
+func (s *Service) clusterEnvironment(env map[string]string, p *fleet.Pod) error {
+	c, err := s.clusterOf(p)
+	if err == nil {
+		maps.Copy(env, c.variables(p))
+	}
+	return err
 }

@@ -33,6 +33,15 @@ type idMap []extent
 
 type extent struct{ inside, host, count uint32 }
 
+// ShiftedIDs are those of a container whose ids 0 to count-1 are the host's from base on; base 0: it has no user namespace.
+func ShiftedIDs(base, count uint32) IDs {
+	if base == 0 {
+		return IDs{}
+	}
+	m := idMap{{inside: 0, host: base, count: count}}
+	return IDs{users: m, groups: m}
+}
+
 // ReadIDs reads how the user namespace of a process translates. The caller makes sure that the number is
 // still the same process's afterwards.
 func ReadIDs(pid int) (IDs, error) {

@@ -241,6 +241,9 @@ func (r *Runtime) fillRoot(ctx context.Context, p *root) error {
 	if err := checkRoot(o.target, s); err != nil {
 		return err
 	}
+	if err := writeFiles(ctx, o.target, s); err != nil {
+		return err
+	}
 	if err := r.mountClones(p); err != nil {
 		return err
 	}

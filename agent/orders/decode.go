@@ -52,6 +52,10 @@ func (o *Orders) decode(a *agentrpc.Assignment) pod.Assignment {
 		o.Log.Error("an order was refused", "pod", out.Pod, "err", err)
 		out.Refused = pod.Readable(err.Error(), pod.MaxReason)
 	}
+	if out.Member, err = decodeMember(a.GetMember()); err != nil {
+		o.Log.Error("an order was refused", "pod", out.Pod, "err", err)
+		out.Refused = pod.Readable(err.Error(), pod.MaxReason)
+	}
 	if out.Endpoint = fleet.EndpointID(a.GetEndpointId()); out.Endpoint != "" && !fleet.ValidID(string(out.Endpoint)) {
 		o.Log.Error("an order was refused", "pod", out.Pod, "err", "the endpoint's id is none")
 		out.Endpoint, out.Refused = "", "the order names a serverless endpoint by what is no id"

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"io/fs"
 	"net/netip"
 	"time"
 
@@ -35,6 +36,8 @@ type Assignment struct {
 	VolumePath string          `cbor:"volume_path,omitempty"`
 	// Overlays are the incarnation's places in private networks, by VNI.
 	Overlays []Place `cbor:"overlays,omitempty"`
+	// Member is what a member of a cluster finds in its container; nil: the pod is none.
+	Member *MemberSetup `cbor:"member,omitempty"`
 	// Endpoint is the serverless endpoint that the pod is a worker of; empty: it is of none.
 	Endpoint fleet.EndpointID `cbor:"endpoint,omitempty"`
 	// Frozen says that the processes of the worker are to stand still.
@@ -47,6 +50,20 @@ type Assignment struct {
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
 	// scheduler was heard, and until then it pulls nothing.
 	Registry *fleet.Credential `cbor:"-"`
+}
+
+// MemberSetup is what a member of a cluster finds in its container, beside the image's files and its environment.
+type MemberSetup struct {
+	Hostname string `cbor:"hostname"`
+	Hosts    string `cbor:"hosts,omitempty"` // lines that /etc/hosts ends with
+	Files    []File `cbor:"files,omitempty"`
+}
+
+// File is written into a container's own file system before its process begins. It belongs to the container's root.
+type File struct {
+	Path string      `cbor:"path"` // clean, absolute
+	Text []byte      `cbor:"text"` // may be secret
+	Mode fs.FileMode `cbor:"mode"` // permission bits
 }
 
 // Place is a pod's place in a private network.

@@ -101,6 +101,8 @@ type ContainerSpec struct {
 	PIDs        int64
 	ShmMB       int64
 	Mounts      []Mount
+	// Files are written into the container's own file system.
+	Files []File
 	// Profile is a file of the host that login shells of the container read; empty: none. See wire-facts 6.1.
 	Profile string
 	// Notices is a folder of the host that the container sees read-only at /run/gantry; empty: it does not.

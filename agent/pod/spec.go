@@ -18,11 +18,14 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return ContainerSpec{}, fmt.Errorf("make the pod's folder: %w", err)
 	}
-	host := string(m.id)
+	member := MemberSetup{Hostname: string(m.id)}
+	if want.Member != nil {
+		member = *want.Member
+	}
 	files := map[string]string{
 		"resolv.conf": m.Resolv(),
-		"hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + rec.Addr.String() + " " + host + "\n",
-		"hostname":    host + "\n",
+		"hosts":       "127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + rec.Addr.String() + " " + string(m.id) + "\n" + member.Hosts,
+		"hostname":    member.Hostname + "\n",
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // read by the container's user
@@ -61,7 +64,7 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	}
 	return ContainerSpec{
 		Pod: m.id, Account: want.Account, Incarnation: want.Incarnation,
-		Image: want.Image, Digest: m.digest, Args: want.Args, Env: env, Hostname: host,
+		Image: want.Image, Digest: m.digest, Args: want.Args, Env: env, Hostname: member.Hostname, Files: member.Files,
 		NetNS:      m.Network.Namespace(m.id),
 		ResolvConf: filepath.Join(dir, "resolv.conf"), Hosts: filepath.Join(dir, "hosts"), HostnameTxt: filepath.Join(dir, "hostname"),
 		LogDir: m.Logs.Dir(m.id), Limits: want.Limits, PIDs: min(max(want.Limits.MilliCPU/1000*pidsPerCPU, pidsLeast), pidsMost), ShmMB: shm, Mounts: mounts,

@@ -202,6 +202,32 @@ func TestSharedMemoryAndTheOrderOfMounts(t *testing.T) {
 	}
 }
 
+// TestAMemberOfAClusterHasItsNames: those of the others, and its own, in place of the pod's id.
+func TestAMemberOfAClusterHasItsNames(t *testing.T) {
+	_, m, want := stepper(t, nil)
+	for hostname, member := range map[string]*MemberSetup{
+		string(want.Pod): nil,
+		"node-1":         {Hostname: "node-1", Hosts: "10.65.0.2 node-0\n10.65.0.3 node-1\n", Files: []File{{Path: "/etc/gantry/hostfile", Mode: 0o644}}},
+	} {
+		want.Member = member
+		spec, err := m.containerSpec(t.Context(), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts, err1 := os.ReadFile(spec.Hosts)
+		name, err2 := os.ReadFile(spec.HostnameTxt)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if spec.Hostname != hostname || string(name) != hostname+"\n" || !strings.Contains(string(hosts), " "+string(want.Pod)+"\n") {
+			t.Errorf("%s: host name %q, %q, hosts %q", hostname, spec.Hostname, name, hosts)
+		}
+		if member != nil && (!strings.HasSuffix(string(hosts), member.Hosts) || len(spec.Files) != 1) || member == nil && len(spec.Files) > 0 {
+			t.Errorf("%s: hosts %q, files %+v", hostname, hosts, spec.Files)
+		}
+	}
+}
+
 func TestALookAtTheGPUs(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {

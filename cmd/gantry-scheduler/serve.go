@@ -102,6 +102,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 			return d.service.Credentials(a, r)
 		},
 		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
+		Member:      func(p *fleet.Pod) (*fleet.MemberSetup, error) { return d.service.MemberSetup(p) },
 		Backends:    backends,
 		Feeds:       []feed.Feed{networks.New(m.store, log), disks},
 		S3: s3.New(s3.Config{

@@ -106,7 +106,7 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73, 0}
 }
 
 type RequestsReport struct {
@@ -3083,6 +3083,7 @@ type Assignment struct {
 	Digest         string                 `protobuf:"bytes,19,opt,name=digest,proto3" json:"digest,omitempty"`                // of the image's manifest, once one was pinned; empty: whatever the reference names now
 	Interruptible  bool                   `protobuf:"varint,25,opt,name=interruptible,proto3" json:"interruptible,omitempty"` // its container sees a folder with notices
 	Notice         string                 `protobuf:"bytes,26,opt,name=notice,proto3" json:"notice,omitempty"`                // of a stop: why another takes its place; the container is told before SIGTERM. Empty: it is not
+	Member         *MemberSetup           `protobuf:"bytes,28,opt,name=member,proto3" json:"member,omitempty"`                // absent: the pod is no member of a cluster
 	Refused        string                 `protobuf:"bytes,22,opt,name=refused,proto3" json:"refused,omitempty"`              // why the order cannot be carried out, in one sentence; empty: it can
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -3293,11 +3294,140 @@ func (x *Assignment) GetNotice() string {
 	return ""
 }
 
+func (x *Assignment) GetMember() *MemberSetup {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
 func (x *Assignment) GetRefused() string {
 	if x != nil {
 		return x.Refused
 	}
 	return ""
+}
+
+// MemberSetup is what a member of a cluster finds in its container.
+type MemberSetup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hostname      string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Hosts         string                 `protobuf:"bytes,2,opt,name=hosts,proto3" json:"hosts,omitempty"` // lines that /etc/hosts ends with
+	Files         []*PodFile             `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberSetup) Reset() {
+	*x = MemberSetup{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberSetup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberSetup) ProtoMessage() {}
+
+func (x *MemberSetup) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
+func (*MemberSetup) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MemberSetup) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *MemberSetup) GetHosts() string {
+	if x != nil {
+		return x.Hosts
+	}
+	return ""
+}
+
+func (x *MemberSetup) GetFiles() []*PodFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// PodFile is written into the container's own file system before its process begins. It belongs to root.
+type PodFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // clean, absolute
+	Text          []byte                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"` // permission bits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodFile) Reset() {
+	*x = PodFile{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodFile) ProtoMessage() {}
+
+func (x *PodFile) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
+func (*PodFile) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *PodFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PodFile) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *PodFile) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
 }
 
 // NetworkVolume is a network volume of a pod.
@@ -3316,7 +3446,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3458,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3471,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -3413,7 +3543,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3425,7 +3555,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3438,7 +3568,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -3522,7 +3652,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3664,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3677,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -3570,7 +3700,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3712,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3725,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -3640,7 +3770,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +3782,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +3795,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -3719,7 +3849,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3861,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3874,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -3769,7 +3899,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +3911,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +3924,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -3850,7 +3980,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +3992,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +4005,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -3912,7 +4042,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4054,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4067,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -3987,7 +4117,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4129,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4142,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -4053,7 +4183,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4195,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4208,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Credential) GetUsername() string {
@@ -4106,7 +4236,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4248,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4261,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -4165,7 +4295,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4307,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4320,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -4219,7 +4349,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4361,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4374,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -4284,7 +4414,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4426,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4439,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -4327,7 +4457,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4469,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4482,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -4374,7 +4504,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4386,7 +4516,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4399,7 +4529,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -4483,7 +4613,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4625,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4638,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -4541,7 +4671,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4553,7 +4683,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4566,7 +4696,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -4586,7 +4716,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4728,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4741,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -4637,7 +4767,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4779,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4792,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -4731,7 +4861,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4873,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4886,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -4790,7 +4920,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4802,7 +4932,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4815,7 +4945,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -4922,7 +5052,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4934,7 +5064,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4947,7 +5077,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -4968,7 +5098,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4980,7 +5110,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4993,7 +5123,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -5020,7 +5150,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5032,7 +5162,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5045,7 +5175,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -5072,7 +5202,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5214,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5227,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -5129,7 +5259,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5141,7 +5271,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5154,7 +5284,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -5222,7 +5352,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5234,7 +5364,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5247,7 +5377,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -5312,7 +5442,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5324,7 +5454,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5337,7 +5467,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -5377,7 +5507,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5389,7 +5519,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5402,7 +5532,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Frame) GetId() string {
@@ -5462,7 +5592,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5474,7 +5604,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5487,7 +5617,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -5558,7 +5688,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5570,7 +5700,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5583,7 +5713,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -5612,7 +5742,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5624,7 +5754,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5637,7 +5767,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -5682,7 +5812,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5694,7 +5824,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5707,7 +5837,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -5796,7 +5926,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5808,7 +5938,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5821,7 +5951,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -5906,7 +6036,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5918,7 +6048,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5931,7 +6061,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -5953,7 +6083,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6095,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6108,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -6023,7 +6153,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6035,7 +6165,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6048,7 +6178,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -6097,7 +6227,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6109,7 +6239,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6122,7 +6252,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -6150,7 +6280,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6162,7 +6292,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6175,7 +6305,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -6458,7 +6588,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\xc5\a\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\"\xfe\a\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -6491,11 +6621,20 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\boverlays\x18\x15 \x03(\v2 .gantry.agentrpc.v1.OverlayPlaceR\boverlays\x12\x16\n" +
 	"\x06digest\x18\x13 \x01(\tR\x06digest\x12$\n" +
 	"\rinterruptible\x18\x19 \x01(\bR\rinterruptible\x12\x16\n" +
-	"\x06notice\x18\x1a \x01(\tR\x06notice\x12\x18\n" +
+	"\x06notice\x18\x1a \x01(\tR\x06notice\x127\n" +
+	"\x06member\x18\x1c \x01(\v2\x1f.gantry.agentrpc.v1.MemberSetupR\x06member\x12\x18\n" +
 	"\arefused\x18\x16 \x01(\tR\arefused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
+	"\vMemberSetup\x12\x1a\n" +
+	"\bhostname\x18\x01 \x01(\tR\bhostname\x12\x14\n" +
+	"\x05hosts\x18\x02 \x01(\tR\x05hosts\x121\n" +
+	"\x05files\x18\x03 \x03(\v2\x1b.gantry.agentrpc.v1.PodFileR\x05files\"E\n" +
+	"\aPodFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\fR\x04text\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\"\xdb\x01\n" +
 	"\rNetworkVolume\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12;\n" +
 	"\abackend\x18\x02 \x01(\v2!.gantry.agentrpc.v1.VolumeBackendR\abackend\x12\x10\n" +
@@ -6764,7 +6903,7 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
 	(*RequestsReport)(nil),     // 1: gantry.agentrpc.v1.RequestsReport
@@ -6804,70 +6943,72 @@ var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(*HostTunnel)(nil),         // 35: gantry.agentrpc.v1.HostTunnel
 	(*Welcome)(nil),            // 36: gantry.agentrpc.v1.Welcome
 	(*Assignment)(nil),         // 37: gantry.agentrpc.v1.Assignment
-	(*NetworkVolume)(nil),      // 38: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 39: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 40: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 41: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 42: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 43: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 44: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 45: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 46: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 47: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 48: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 49: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 50: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 51: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 52: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 53: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 54: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 55: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 56: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 57: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 58: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 59: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 60: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 61: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 62: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 63: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 64: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 65: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 66: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 67: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 68: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 69: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 70: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 71: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 72: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 73: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 74: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 75: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 76: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 77: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 78: gantry.agentrpc.v1.JobKept
-	nil,                        // 79: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 80: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 81: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*MemberSetup)(nil),        // 38: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 39: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 40: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 41: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 42: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 43: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 44: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 45: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 46: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 47: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 48: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 49: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 50: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 51: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 52: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 53: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 54: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 55: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 56: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 57: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 58: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 59: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 60: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 61: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 62: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 63: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 64: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 65: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 66: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 67: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 68: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 69: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 70: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 71: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 72: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 73: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 74: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 75: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 76: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 77: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 78: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 79: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 80: gantry.agentrpc.v1.JobKept
+	nil,                        // 81: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 82: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 83: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
 	2,  // 0: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	79, // 1: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	81, // 1: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
 	15, // 2: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
 	29, // 3: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	52, // 4: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	55, // 5: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	57, // 6: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	53, // 7: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	54, // 4: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	57, // 5: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	59, // 6: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	55, // 7: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
 	34, // 8: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	43, // 9: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	45, // 9: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
 	36, // 10: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	50, // 11: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	51, // 12: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	56, // 13: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	60, // 14: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	52, // 11: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	53, // 12: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	58, // 13: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	62, // 14: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
 	28, // 15: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
 	27, // 16: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	40, // 17: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	42, // 17: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
 	20, // 18: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
 	21, // 19: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
 	23, // 20: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
@@ -6877,76 +7018,78 @@ var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
 	34, // 24: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
 	30, // 25: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
 	31, // 26: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	49, // 27: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	51, // 27: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
 	31, // 28: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
 	32, // 29: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
 	33, // 30: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
 	35, // 31: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
 	15, // 32: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	80, // 33: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	49, // 34: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	82, // 33: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	51, // 34: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
 	31, // 35: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	48, // 36: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	38, // 37: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	50, // 36: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	40, // 37: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
 	25, // 38: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	39, // 39: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	41, // 40: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	39, // 41: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	42, // 42: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	44, // 43: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	47, // 44: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	38, // 45: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	37, // 46: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	37, // 47: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	81, // 48: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	54, // 49: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	58, // 50: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	59, // 51: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	64, // 52: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	65, // 53: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	66, // 54: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	67, // 55: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	61, // 56: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	62, // 57: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	63, // 58: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	70, // 59: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	72, // 60: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	71, // 61: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,  // 62: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	74, // 63: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	76, // 64: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	77, // 65: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	78, // 66: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	75, // 67: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	6,  // 68: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	16, // 69: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	8,  // 70: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	10, // 71: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	16, // 72: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	13, // 73: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	11, // 74: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	1,  // 75: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	18, // 76: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	68, // 77: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	69, // 78: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	45, // 79: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	7,  // 80: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	17, // 81: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	9,  // 82: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	9,  // 83: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	17, // 84: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	14, // 85: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	12, // 86: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	3,  // 87: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	19, // 88: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	68, // 89: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	73, // 90: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	46, // 91: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	80, // [80:92] is the sub-list for method output_type
-	68, // [68:80] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	38, // 39: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	39, // 40: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	41, // 41: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	43, // 42: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	41, // 43: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	44, // 44: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	46, // 45: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	49, // 46: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	40, // 47: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	37, // 48: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	37, // 49: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	83, // 50: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	56, // 51: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	60, // 52: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	61, // 53: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	66, // 54: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	67, // 55: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	68, // 56: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	69, // 57: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	63, // 58: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	64, // 59: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	65, // 60: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	72, // 61: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	74, // 62: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	73, // 63: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	0,  // 64: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	76, // 65: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	78, // 66: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	79, // 67: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	80, // 68: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	77, // 69: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	6,  // 70: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	16, // 71: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	8,  // 72: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	10, // 73: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	16, // 74: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	13, // 75: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	11, // 76: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	1,  // 77: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	18, // 78: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	70, // 79: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	71, // 80: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	47, // 81: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	7,  // 82: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	17, // 83: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	9,  // 84: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	9,  // 85: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	17, // 86: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	14, // 87: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	12, // 88: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	3,  // 89: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	19, // 90: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	70, // 91: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	75, // 92: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	48, // 93: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	82, // [82:94] is the sub-list for method output_type
+	70, // [70:82] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -6977,19 +7120,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Peers)(nil),
 		(*Down_Whole)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[59].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[61].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[68].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[70].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[72].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[74].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -7001,7 +7144,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   81,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -130,10 +130,10 @@ func (x *session) order(p *fleet.Pod, at []*agentrpc.OverlayPlace) *agentrpc.Ass
 		return a
 	}
 	encodeStart(a, p, x.credential(p))
-	a.Env, a.Volume = x.environment(p), x.volume(p)
+	a.Env, a.Volume, a.Member = x.environment(p), x.volume(p), x.member(p)
 	if size := proto.Size(a); size > maxOrder {
 		x.server.Log.Error("the order of a pod is too large for its host", "pod", p.ID, "bytes", size)
-		a.Env, a.Args, a.Registry = nil, "", nil
+		a.Env, a.Args, a.Registry, a.Member = nil, "", nil, nil
 		a.Refused = "the pod's environment and arguments are too large for its host"
 	}
 	return a
@@ -165,6 +165,24 @@ func (x *session) environment(p *fleet.Pod) map[string]string {
 		x.server.Log.Error("open the environment of a pod", "pod", p.ID, "err", err)
 	}
 	return env
+}
+
+// member opens what a member of a cluster finds in its container; nil: the pod is none.
+func (x *session) member(p *fleet.Pod) *agentrpc.MemberSetup {
+	open := x.server.Member
+	if open == nil || p.Owner.Kind != fleet.OwnerCluster {
+		return nil
+	}
+	setup, err := open(p)
+	if err != nil {
+		x.server.Log.Error("prepare a member of a cluster", "pod", p.ID, "err", err)
+		return nil
+	}
+	out := &agentrpc.MemberSetup{Hostname: setup.Hostname, Hosts: setup.Hosts}
+	for _, f := range setup.Files {
+		out.Files = append(out.Files, &agentrpc.PodFile{Path: f.Path, Text: []byte(f.Text.Reveal()), Mode: f.Mode})
+	}
+	return out
 }
 
 // places returns the places of a pod in private networks that its host has to give it.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -52,6 +53,36 @@ func TestAnOrderHoldsWhatItsGoalNeeds(t *testing.T) {
 	got := x.order(&p, at)
 	if got.GetEnv()["A"] != "B" || got.GetArgs() != "secret args" || got.GetRegistry().GetPassword() != "p" || len(got.GetGpus())+len(got.GetPorts()) != 2 {
 		t.Errorf("to run: %v", got)
+	}
+}
+
+// A member of a cluster is told what it finds in its container; no other pod is, and none that is only to stop.
+func TestAnOrderOfAMemberHoldsItsSetup(t *testing.T) {
+	var said safeBuffer
+	fails := errors.New("sealed")
+	x := &session{server: New(Config{
+		Log: slog.New(slog.NewTextHandler(&said, nil)),
+		Member: func(p *fleet.Pod) (*fleet.MemberSetup, error) {
+			if p.ID == "p2" {
+				return nil, fails
+			}
+			return &fleet.MemberSetup{Hostname: "node-3", Hosts: "h", Files: []fleet.PodFile{{Path: "/k", Text: "secret key", Mode: 0o600}}}, nil
+		},
+	})}
+	member := fleet.Pod{ID: "p1", Goal: fleet.GoalRun, Owner: fleet.ClusterID("c1").Owner()}
+	want := &agentrpc.MemberSetup{Hostname: "node-3", Hosts: "h", Files: []*agentrpc.PodFile{{Path: "/k", Text: []byte("secret key"), Mode: 0o600}}}
+	if d := cmp.Diff(want, x.order(&member, nil).GetMember(), protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+	other, stopped, broken := member, member, member
+	other.Owner, stopped.Goal, broken.ID = fleet.Owner{}, fleet.GoalStop, "p2"
+	for _, p := range []*fleet.Pod{&other, &stopped, &broken} {
+		if got := x.order(p, nil).GetMember(); got != nil {
+			t.Errorf("%+v is told %v", p, got)
+		}
+	}
+	if text := said.String(); strings.Contains(text, "secret key") || !strings.Contains(text, "sealed") {
+		t.Errorf("said %s", text)
 	}
 }
 

@@ -54,9 +54,11 @@ type Config struct {
 	// Environment returns the environment of a pod that is to run as its host needs it, secrets opened; nil: that
 	// of its specification.
 	Environment func(*fleet.Pod) (map[string]string, error)
-	Backends    volumes.Backends // of network volumes
-	Feeds       []feed.Feed      // what hosts are told and heard of, beside their pods
-	S3          S3Keys           // nil: there are none
+	// Member returns what a member of a cluster finds in its container; nil: nothing.
+	Member   func(*fleet.Pod) (*fleet.MemberSetup, error)
+	Backends volumes.Backends // of network volumes
+	Feeds    []feed.Feed      // what hosts are told and heard of, beside their pods
+	S3       S3Keys           // nil: there are none
 	// Workers serves the stream of jobs of a host; see workers.Workers. Nil: there are no serverless workers.
 	Workers func(fleet.HostID, agentrpc.Link_JobsServer) error
 	Log     *slog.Logger
