@@ -190,6 +190,13 @@ func (h *Host) Takes() (ok bool, why string) {
 	return true, ""
 }
 
+// Labels that say where a host is. Hosts of one data center with an equal value are near each other; see place.Index.PickGroup.
+const (
+	LabelNVLink = "nvlink-domain"
+	LabelRack   = "rack"
+	LabelLeaf   = "leaf-switch"
+)
+
 // The bounds of labels.
 const (
 	maxLabels     = 64

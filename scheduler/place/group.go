@@ -20,8 +20,9 @@ type Group struct {
 
 // PickGroup chooses a host for each pod of a group: each pod sees what those before it took. It chooses for all or for
 // none, and fails only with the error of Pick for the first pod that found no host. A group that must be in one data
-// center goes to the center of the best host if it fits there, else to the next by its id. The error is then that of
-// the center that took the most pods.
+// center goes to the center of the best host if it fits there, else to the next by its id. There, pods of which each is to have a host of
+// its own go to hosts near each other, if operators said where hosts are. The error is that of the center that took the
+// most pods.
 func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
 	if !g.OneCenter {
 		choices, err := x.pickAll(&g, instead)
@@ -37,6 +38,11 @@ func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
 	most, why := -1, error(nil)
 	for _, center := range x.centersFrom(first.DataCenter, g.Centers, instead) {
 		g.Centers = []fleet.DataCenterID{center}
+		if g.OnePerHost && g.Count > 1 {
+			if choices, ok := x.pickNear(&g, instead); ok {
+				return choices, nil
+			}
+		}
 		choices, err := x.pickAll(&g, instead)
 		if err == nil {
 			return choices, nil
