@@ -45,6 +45,13 @@ func (s *Service) MemberSetup(p *fleet.Pod) (*fleet.MemberSetup, error) {
 		{Path: sshClientPath, Text: fleet.Secret(sshClientConfig(c.nodes)), Mode: 0o644},
 		{Path: sshServerPath, Text: fleet.Secret(sshServerConfig(c.cidr.String(), c.variables(p))), Mode: 0o644},
 	}}
+	if c.cluster.Type == fleet.ClusterSlurm {
+		files, err := s.slurmFiles(&c)
+		if err != nil {
+			return nil, err
+		}
+		out.Files = append(out.Files, files...)
+	}
 	for _, n := range c.nodes {
 		out.Hosts += n.addr.String() + " " + strings.Join(n.names, " ") + "\n"
 	}

@@ -121,3 +121,43 @@ func TestOnlyAMemberHasASetup(t *testing.T) {
 		t.Errorf("a pod without a cluster: %v", err)
 	}
 }
+
+// TestMembersOfASlurmClusterFindItsConfiguration: one munge key for each cluster, and what the members hold; clusters of other types have none.
+func TestMembersOfASlurmClusterFindItsConfiguration(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []fleet.HostID{"host-a", "host-b"} {
+		w.addHost(id, "dc-1", h100, 8)
+	}
+	made, other, plain := w.clusterOfTwo(member(acme), fleet.ClusterSlurm), w.clusterOfTwo(member(acme), fleet.ClusterSlurm), w.clusterOfTwo(member(acme), fleet.ClusterRay)
+	of := func(c fleet.ClusterPods, rank int) *fleet.MemberSetup {
+		setup, err := w.svc.MemberSetup(&c.Pods[rank].Pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return setup
+	}
+	const key = "/etc/munge/munge.key"
+	one := fileOf(t, of(made, 0), key)
+	if one.Mode != 0o600 || len(one.Text) < 32 || fileOf(t, of(made, 1), key).Text != one.Text || fileOf(t, of(other, 0), key).Text == one.Text {
+		t.Error("the keys are not one for each cluster")
+	}
+	text := fileOf(t, of(made, 1), "/etc/slurm/slurm.conf").Text.Reveal()
+	for rank, v := range made.Pods {
+		p := &v.Pod
+		want := fmt.Sprintf("NodeName=node-%d NodeAddr=%s CPUs=%d RealMemory=%d Gres=gpu:2 State=UNKNOWN\n", rank, p.ClusterAddr(), p.Need.MilliCPU/1000, p.Need.MemoryMB*1_000_000>>20)
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if want := fmt.Sprintf("ClusterName=%s\nSlurmctldHost=node-0(%s)\n", made.Cluster.ID, made.Pods[0].Pod.ClusterAddr()); !strings.HasPrefix(text, want) {
+		t.Errorf("slurm.conf begins with\n%s", text)
+	}
+	if got := fileOf(t, of(made, 0), "/etc/slurm/gres.conf").Text; got != "Name=gpu Count=2\n" {
+		t.Errorf("gres.conf %q", got.Reveal())
+	}
+	for _, f := range of(plain, 0).Files {
+		if strings.Contains(f.Path, "slurm") || strings.Contains(f.Path, "munge") {
+			t.Errorf("a cluster of another type has %s", f.Path)
+		}
+	}
+}

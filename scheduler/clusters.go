@@ -243,6 +243,7 @@ type clusterSight struct {
 // node is what a member is to the others.
 type node struct {
 	addr  netip.Addr
+	holds fleet.Resources
 	names []string // the first is its host name
 }
 
@@ -259,7 +260,7 @@ func (s *Service) clusterOf(p *fleet.Pod) (out clusterSight, err error) {
 		out.cluster, out.cidr = c, o.CIDR
 		for _, m := range members {
 			name := fleet.NodeName(m.Rank)
-			out.nodes = append(out.nodes, node{m.ClusterAddr(), []string{name, name + "." + suffix}})
+			out.nodes = append(out.nodes, node{m.ClusterAddr(), m.Need, []string{name, name + "." + suffix}})
 		}
 		return nil
 	})

@@ -36,6 +36,8 @@ tests() {
 		ip:iproute2
 		mkfs.ext4:e2fsprogs
 		mkfs.btrfs:btrfs-progs
+		# The image for clusters is made of Debian's packages.
+		mmdebstrap:mmdebstrap
 		protoc:protobuf-compiler
 		node:nodejs
 		npm:npm

@@ -1,8 +1,10 @@
 // Command busyboximage writes an OCI image archive made from this machine's static busybox, without any network:
 //
 //	busyboximage [--ref docker.io/library/busybox:demo] [--busybox /bin/busybox] FILE.tar
+//	busyboximage --ref docker.io/library/cluster:1 --rootfs FILES.tar --command /usr/local/bin/start FILE.tar
 //
-// The image holds busybox with a link for each of its applets, and a page for its web server in /www.
+// The image holds busybox with a link for each of its applets, and a page for its web server in /www; or the files of a
+// tar, with a command.
 package main
 
 import (
@@ -31,19 +33,49 @@ import (
 func main() {
 	ref := flag.String("ref", "docker.io/library/busybox:demo", "full reference of the image")
 	busybox := flag.String("busybox", "/bin/busybox", "static busybox to put in")
+	files := flag.String("rootfs", "", "tar with the files of the image, instead of busybox")
+	command := flag.String("command", "sh", "command of the image")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: busyboximage [--ref REFERENCE] [--busybox PROGRAM] FILE.tar")
 		os.Exit(2)
 	}
-	if err := write(flag.Arg(0), *ref, *busybox); err != nil {
+	layer, path := fromBusybox(*busybox), "/bin"
+	if *files != "" {
+		layer, path = fromFile(*files), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	config := v1.Config{Cmd: []string{*command}, Env: []string{"PATH=" + path}}
+	if err := write(flag.Arg(0), *ref, layer, config); err != nil {
 		fmt.Fprintln(os.Stderr, "busyboximage:", err)
 		os.Exit(1)
 	}
 }
 
-func write(path, ref, busybox string) (err error) {
-	img, err := build(busybox)
+// opener opens a layer, each time from its begin.
+type opener func() (io.ReadCloser, error)
+
+func fromFile(path string) opener {
+	return func() (io.ReadCloser, error) { return os.Open(path) }
+}
+
+// fromBusybox is a layer with busybox.
+func fromBusybox(busybox string) opener {
+	return func() (io.ReadCloser, error) {
+		binary, err := os.ReadFile(busybox)
+		if err != nil {
+			return nil, fmt.Errorf("busybox (package busybox-static): %w", err)
+		}
+		applets, err := exec.Command(busybox, "--list").Output()
+		if err != nil {
+			return nil, fmt.Errorf("list the applets of busybox: %w", err)
+		}
+		layer, err := rootfs(binary, strings.Fields(string(applets)))
+		return io.NopCloser(bytes.NewReader(layer)), err
+	}
+}
+
+func write(path, ref string, layer opener, config v1.Config) (err error) {
+	img, err := build(layer, config)
 	if err != nil {
 		return err
 	}
@@ -76,21 +108,8 @@ func write(path, ref, busybox string) (err error) {
 }
 
 // build makes an image of one layer.
-func build(busybox string) (v1.Image, error) {
-	binary, err := os.ReadFile(busybox)
-	if err != nil {
-		return nil, fmt.Errorf("busybox (package busybox-static): %w", err)
-	}
-	applets, err := exec.Command(busybox, "--list").Output()
-	if err != nil {
-		return nil, fmt.Errorf("list the applets of busybox: %w", err)
-	}
-	layer, err := rootfs(binary, strings.Fields(string(applets)))
-	if err != nil {
-		return nil, err
-	}
-	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil }
-	packed, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+func build(layer opener, run v1.Config) (v1.Image, error) {
+	packed, err := tarball.LayerFromOpener(tarball.Opener(layer), tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, fmt.Errorf("pack the layer: %w", err)
 	}
@@ -104,7 +123,7 @@ func build(busybox string) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/bin"}}
+	config.Config = run
 	return mutate.ConfigFile(img, config)
 }
 
