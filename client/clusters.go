@@ -33,6 +33,11 @@ func (c *Client) RenameCluster(ctx context.Context, id, name string) (Answer[v2.
 	return call[v2.InstantCluster](ctx, c, http.MethodPatch, "/v2/clusters/"+word(id), nil, v2.UpdateClusterRequest{Name: &name})
 }
 
+// RestartCluster restarts all pods of a cluster together.
+func (c *Client) RestartCluster(ctx context.Context, id string) (Answer[v2.InstantCluster], error) {
+	return call[v2.InstantCluster](ctx, c, http.MethodPost, "/v2/clusters/"+word(id)+"/restart", nil, nil)
+}
+
 // DeleteCluster deletes a cluster with its pods and its network.
 func (c *Client) DeleteCluster(ctx context.Context, id string) error {
 	return c.remove(ctx, "/v2/clusters/"+word(id))

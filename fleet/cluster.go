@@ -38,7 +38,22 @@ type Cluster struct {
 	DataCenter DataCenterID `cbor:"8,keyasint"`
 	Rev        uint64       `cbor:"9,keyasint"`
 	CreatedAt  time.Time    `cbor:"10,keyasint"`
+	OnFailure  OnFailure    `cbor:"11,keyasint,omitempty"`
+	// Tries counts the restarts by itself since the members last ran for ten minutes, and RestartedAt is when the last restart was, also
+	// one by its owner.
+	Tries       int       `cbor:"12,keyasint,omitempty"`
+	RestartedAt time.Time `cbor:"13,keyasint,omitzero"`
 }
+
+// OnFailure is what a cluster does when a member fails.
+type OnFailure string
+
+// The rules; empty is OnFailureNone.
+const (
+	OnFailureNone    OnFailure = "none"    // nothing
+	OnFailureRestart OnFailure = "restart" // all members restart together, after a pause
+	OnFailureStop    OnFailure = "stop"    // all members are stopped
+)
 
 // ClusterOverlay is the id of the network of a cluster's members.
 func ClusterOverlay(id ClusterID) OverlayID { return OverlayID("cluster-" + string(id)) }
@@ -63,9 +78,10 @@ func (t ClusterType) Role(rank int) string {
 
 // ClusterRequest asks for a cluster.
 type ClusterRequest struct {
-	Type  ClusterType
-	Count int
-	Pod   PodRequest
+	Type      ClusterType
+	Count     int
+	OnFailure OnFailure
+	Pod       PodRequest
 }
 
 // ClusterStatus says how a cluster's members are together.

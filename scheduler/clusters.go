@@ -64,6 +64,7 @@ func (s *Service) planCluster(
 	cmd.Once = req.Pod.Once
 	cmd.Cluster = fleet.Cluster{
 		ID: id, Account: who.Account, Name: req.Pod.Name, Type: req.Type, Count: req.Count, Template: req.Pod.Template, CreatedAt: s.Now(),
+		OnFailure: req.OnFailure,
 	}
 	if req.Pod.GPU != nil {
 		cmd.Cluster.GPU = *req.Pod.GPU
@@ -198,12 +199,12 @@ func (s *Service) ClusterMembers(ctx context.Context, who fleet.Principal) (out 
 }
 
 // asMember limits what is wanted of hosts to those that a member of a cluster may be on: such as give it the cluster's network, and when it
-// was on one before, of the same data center and without another member.
-func (d *demand) asMember(v *state.View, p *fleet.Pod) {
+// was on one before, of the same data center and without another member; others than those of not.
+func (d *demand) asMember(v *state.View, p *fleet.Pod, not ...fleet.HostID) {
 	if p.Owner.Kind != fleet.OwnerCluster {
 		return
 	}
-	d.req.Networked = true
+	d.req.Networked, d.not = true, not
 	if p.DataCenter == "" {
 		return
 	}

@@ -181,8 +181,8 @@ func (s *Service) bindStart(ctx context.Context, who fleet.Principal, cmd *state
 	})
 }
 
-// bindAgain picks where a pod that was there before starts. Errors: low_balance, and those of demand.bind.
-func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*state.Binding, error) {
+// bindAgain picks where a pod that was there before starts, for a member of a cluster on none of not. Errors: low_balance, and those of demand.bind.
+func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver, not ...fleet.HostID) (*state.Binding, error) {
 	cat := v.Catalog()
 	rate := rateAgain(cat, p)
 	if !p.Moving { // what is being moved was admitted when it was started
@@ -196,7 +196,7 @@ func bindAgain(v *state.View, p *fleet.Pod, now time.Time, mine *reserver) (*sta
 	if err != nil {
 		return nil, err
 	}
-	want.asMember(v, p)
+	want.asMember(v, p, not...)
 	want.req.Prefer = p.Host
 	if p.KeepsData() {
 		want.req.Pinned = p.Host

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -20,6 +21,8 @@ type InstantClusterService interface {
 	Clusters(ctx context.Context, who fleet.Principal) ([]fleet.ClusterPods, error)
 	ClusterByID(ctx context.Context, who fleet.Principal, id fleet.ClusterID) (fleet.ClusterPods, error)
 	RenameCluster(ctx context.Context, who fleet.Principal, id fleet.ClusterID, name string) (fleet.ClusterPods, error)
+	// RestartCluster starts all pods of a cluster anew.
+	RestartCluster(ctx context.Context, who fleet.Principal, id fleet.ClusterID) (fleet.ClusterPods, error)
 	DeleteCluster(ctx context.Context, who fleet.Principal, id fleet.ClusterID) error
 }
 
@@ -27,6 +30,10 @@ const textCreateCluster = "Creates pods of one shape, each on a host of its own 
 	"none. 400: a rule is broken (code rule), or no data center has room for all (code no_capacity; excluded says why). 402: the balance is below one " +
 	"hour of all pods. 403: the account has its limit of clusters, pods or GPUs. 404: what it refers to does not exist (errors names the field). " +
 	"With dryRun=true the answer is 200 with the cluster that would be created, whose id is empty; nothing is created."
+
+const textRestartCluster = "Restarts all pods of a cluster together, or none: those that run where they are, those that failed or ended on their hosts or, " +
+	"where these have no room, on others. They keep their ranks and addresses. 400: a pod has no room (code no_capacity). 402: the balance is below one hour " +
+	"of the pods that ended. 403: the account has its limit. 404: the account has no such cluster. 409: a pod is being stopped or was terminated."
 
 type clusterNoun = noun[InstantClusterService, fleet.ClusterID, fleet.ClusterPods, v2.InstantCluster, v2.ClusterList]
 
@@ -45,6 +52,11 @@ func (a *API) registerClusters() {
 		byID(n.kind(), updateCluster))
 	n.delete(a, "Deletes a cluster with its pods and its network. It cannot be undone. 404: the account has no such cluster.",
 		InstantClusterService.DeleteCluster)
+	restart := n.operation(http.MethodPost, "/{id}/restart", "restart", "Restart", textRestartCluster, nil)
+	on(a, restart.fails(http.StatusBadRequest, http.StatusPaymentRequired, http.StatusForbidden, http.StatusConflict), byID(n.kind(),
+		func(ctx context.Context, svc InstantClusterService, id fleet.ClusterID, c *call, _ *none) (*v2.InstantCluster, error) {
+			return show(clusterPodsRecord)(svc.RestartCluster(ctx, c.who, id))
+		}))
 	pods := n.operation(http.MethodGet, "/{id}/pods", "list", "List the pods of", "Lists a cluster's pods by rank.", nil)
 	pods.id, pods.out = "listClusterPods", v2.PodList{Pods: []v2.Pod{examplePod()}}
 	on(a, pods, byID(n.kind(), func(ctx context.Context, svc InstantClusterService, id fleet.ClusterID, c *call, _ *none) (*v2.PodList, error) {
@@ -95,7 +107,7 @@ func clusterRequest(in *v2.CreateClusterRequest) fleet.ClusterRequest {
 		},
 	})
 	return fleet.ClusterRequest{
-		Type: fleet.ClusterType(in.Type), Count: in.Compute.PodCount, Pod: pod,
+		Type: fleet.ClusterType(in.Type), Count: in.Compute.PodCount, Pod: pod, OnFailure: fleet.OnFailure(in.OnFailure),
 	}
 }
 
@@ -112,7 +124,8 @@ func clusterPodsRecord(c fleet.ClusterPods) v2.InstantCluster {
 	out := v2.InstantCluster{
 		ID: string(r.ID), Name: r.Name, Type: string(r.Type), Template: v2.Text(r.Template), DataCenterID: string(r.DataCenter),
 		Compute: v2.ClusterCompute{GPUTypeID: r.GPU.Type, GPUCountPerPod: r.GPU.Count, PodCount: r.Count}, Status: string(c.Status),
-		Pods:   v2.ClusterPods{Total: len(c.Pods), ByStatus: map[string]int{}},
+		Pods:      v2.ClusterPods{Total: len(c.Pods), ByStatus: map[string]int{}},
+		OnFailure: string(cmp.Or(r.OnFailure, fleet.OnFailureNone)), Restarts: r.Tries,
 		Faults: []v2.ClusterFault{}, CreatedAt: v2.At(r.CreatedAt), Primary: v2.ClusterPrimary{Status: string(fleet.StatusTerminated)},
 	}
 	if o := &c.Overlay; o.VNI != 0 {
@@ -164,6 +177,6 @@ func exampleInstantCluster() v2.InstantCluster {
 		Pods:    v2.ClusterPods{Total: 4, ByStatus: map[string]int{"RUNNING": 4}},
 		Network: v2.ClusterNetwork{CIDR: "10.65.0.0/16", VXLANID: new(4097), VXLANPort: new(4789)},
 		Primary: v2.ClusterPrimary{PodID: "k3n8w0zq5r7d2a", Status: "RUNNING"},
-		Faults:  []v2.ClusterFault{}, CreatedAt: exampleTime(0),
+		Faults:  []v2.ClusterFault{}, CreatedAt: exampleTime(0), OnFailure: string(fleet.OnFailureNone),
 	}
 }

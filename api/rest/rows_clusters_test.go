@@ -11,7 +11,7 @@ import (
 
 func init() {
 	addRows(instantRows, "201 cluster", "200 clusters", "200 cluster record", "200 cluster renamed", "204 cluster", "200 pods of a cluster",
-		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods")
+		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods", "200 cluster restarted", "409 cluster")
 }
 
 const (
@@ -87,6 +87,18 @@ func instantRows() []row {
 		of("rename-more", "422 cluster", "PATCH", plane.User, `{"type":"RAY"}`),
 		of("rename-foreign", "404 foreign object", "PATCH", plane.Other, `{"name":"mine"}`),
 		of("rename-reader", "403 key without the permission", "PATCH", plane.Reader, `{"name":"mine"}`),
+		v("restart", "200 cluster restarted", "POST", "/"+clusterID+"/restart", plane.User, "", runningCluster),
+		v("restart-starting", "200 cluster restarted", "POST", "/"+clusterID+"/restart", plane.User, "", own),
+		v("restart-no-room", "all or nothing", "POST", "/"+clusterID+"/restart", plane.User, "", func(t *testing.T, p *plane.Plane) {
+			runningCluster(t, p)
+			p.SetReachable(secondHost, false)
+		}),
+		v("restart-broke", "402 low balance", "POST", "/"+clusterID+"/restart", plane.User, "", func(t *testing.T, p *plane.Plane) {
+			runningCluster(t, p)
+			p.SetBroke(plane.User, true)
+		}),
+		v("restart-foreign", "404 foreign object", "POST", "/"+clusterID+"/restart", plane.Other, "", own),
+		v("restart-reader", "403 key without the permission", "POST", "/"+clusterID+"/restart", plane.Reader, "", own),
 		of("delete", "204 cluster", "DELETE", plane.User, ""),
 		of("delete-foreign", "404 foreign object", "DELETE", plane.Other, ""),
 		of("delete-reader", "403 key without the permission", "DELETE", plane.Reader, ""),
@@ -122,6 +134,8 @@ func createClusterRows() []row {
 			}
 		}),
 		more("all", "201 cluster", `"dataCenterIds":["dev-1"],"ports":["22/tcp"],"env":{"A":"1"},"startSsh":true`),
+		more("restarts", "201 cluster", `"onFailure":"restart"`), more("stops", "201 cluster", `"onFailure":"stop"`),
+		more("on-failure", "422 cluster", `"onFailure":"panic"`),
 		more("elsewhere", "all or nothing", `"dataCenterIds":["dev-2"]`),
 		more("unknown-center", "422 cluster", `"dataCenterIds":["mars"]`),
 		more("unknown-member", "422 cluster", `"cpu":{"id":"cpu3g","vcpuCount":2}`),

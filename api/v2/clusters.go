@@ -14,6 +14,8 @@ type InstantCluster struct {
 	CreatedAt    Time           `json:"createdAt" doc:"When it was created."`
 	Status       string         `json:"status" doc:"READY: all pods run. DEGRADED: faults says what is wrong." enum:"STARTING,READY,DEGRADED,STOPPED" gantry:"true"`
 	Faults       []ClusterFault `json:"faults" doc:"What is wrong with which pod, by rank." gantry:"true"`
+	OnFailure    string         `json:"onFailure" doc:"What is done when a pod fails: none, restart (all pods) or stop (all pods)." enum:"none,restart,stop" gantry:"true"`
+	Restarts     int            `json:"restarts" doc:"Restarts by itself since all pods last ran for ten minutes." minimum:"0" gantry:"true"`
 	Cost         float64        `json:"cost" doc:"Present cost of all pods in USD per hour." minimum:"0" gantry:"true"`
 }
 
@@ -82,6 +84,7 @@ type CreateClusterRequest struct {
 	StartSSH      *bool             `json:"startSsh,omitempty" doc:"As of a pod."`
 	StartJupyter  *bool             `json:"startJupyter,omitempty" doc:"As of a pod."`
 	TemplateID    string            `json:"templateId,omitempty" doc:"Template to fill in what the body leaves out." minLength:"1" maxLength:"191" gantry:"true"`
+	OnFailure     string            `json:"onFailure,omitempty" doc:"What is done when a pod fails: none; restart: all pods restart together, after 1 s, then after twice as long each time up to 5 minutes; stop: all pods are stopped." enum:"none,restart,stop" default:"none" gantry:"true"`
 	Registry      Maybe[string]     `json:"registry,omitzero" doc:"Registry credential for a private image, or null: none." minLength:"1" maxLength:"191" gantry:"true"`
 }
 

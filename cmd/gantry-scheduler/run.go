@@ -23,6 +23,7 @@ const (
 	accountEvery        = 5 * time.Second
 	drainEvery          = 5 * time.Second
 	endEvery            = time.Second
+	clustersEvery       = time.Second
 	rotateEvery         = time.Second
 	shutdownTimeout     = 5 * time.Second
 	maxStopGrace        = 2 * time.Minute

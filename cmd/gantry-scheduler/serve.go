@@ -53,6 +53,7 @@ type parts struct {
 	workers    *workers.Workers
 	drainer    *control.Drainer
 	ender      *control.Ender
+	clusters   *control.Clusters
 	time       *control.Timekeeper
 	rotator    *control.Rotator
 	keeper     *membership.Keeper
@@ -131,6 +132,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	d.accountant = &control.Accountant{Store: m.store, Node: m.node, Keep: c.KeepUsage, Audit: c.KeepAudit, Every: accountEvery, Sure: d.time.Sure, Log: log}
 	d.drainer = &control.Drainer{Store: m.store, Node: m.node, Pods: d.service, Every: drainEvery, Sure: d.time.Sure, Log: log}
 	d.ender = &control.Ender{Store: m.store, Node: m.node, Pods: d.service, Every: endEvery, Sure: d.time.Sure, Log: log}
+	d.clusters = &control.Clusters{Store: m.store, Node: m.node, Pods: d.service, Every: clustersEvery, Log: log}
 	d.rotator = &control.Rotator{Store: m.store, Node: m.node, CAs: d.service, Every: rotateEvery, Sure: d.time.Sure, Log: log}
 	var err error
 	d.rest, err = rest.New(rest.Config{
@@ -401,7 +403,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead, d.events.Run,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.clusters.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead, d.events.Run,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}

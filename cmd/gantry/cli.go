@@ -123,7 +123,10 @@ type app struct {
 
 // takeRest lists the commands that take arguments after --.
 func takeRest() []string {
-	return []string{"pod create", "pod update", "pod exec", "template create", "template update", "endpoint create", "endpoint update", "run", "exec", "__complete"}
+	return []string{
+		"pod create", "pod update", "pod exec", "template create", "template update", "endpoint create", "endpoint update",
+		"cluster create", "cluster exec", "run", "exec", "__complete",
+	}
 }
 
 // run runs one command line and returns the exit status.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -226,3 +229,26 @@ NVIDIA B200  -     180 GB  12.8  $5.990    -            -         8     HIGH  de
 // auditLine is a line of the audit log as the API sends it.
 const auditLine = `{"at":"2026-10-01T12:00:01.500Z","accountId":"acc00000000001","keyId":"k1","keyName":"c\u001bi","operator":false,` +
 	`"operation":"createPod","objectId":"p7x1c9v2b6n8e4","face":"v2","address":null,"status":201}`
+
+// TestCommandsWhoseExamplesHaveArgumentsTakeThem: every example with -- is of a command that takes what follows.
+func TestCommandsWhoseExamplesHaveArgumentsTakeThem(t *testing.T) {
+	files, err := filepath.Glob("help/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := ""
+		for line := range strings.Lines(string(text)) {
+			if named, ok := strings.CutPrefix(line, "== "); ok {
+				command = strings.TrimSpace(named)
+			}
+			if strings.HasPrefix(line, "    gantry ") && strings.Contains(line, " -- ") && !slices.Contains(takeRest(), command) {
+				t.Errorf("%s: %q does not take the arguments of %s", file, command, line)
+			}
+		}
+	}
+}

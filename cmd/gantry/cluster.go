@@ -17,15 +17,16 @@ import (
 )
 
 type clusterCmd struct {
-	Create clusterCreateCmd `cmd:"" help:"Create a cluster: pods of one shape, each on a host of its own, with a network of their own."`
-	List   listCmd          `cmd:"" help:"List your clusters."`
-	Get    getCmd           `cmd:"" help:"Show a cluster, and what is wrong with which pod."`
-	Rename clusterRenameCmd `cmd:"" help:"Give a cluster another name."`
-	Delete deleteAskingCmd  `cmd:"" help:"Delete clusters with their pods and networks."`
-	Pods   clusterPodsCmd   `cmd:"" help:"List the pods of a cluster by rank."`
-	SSH    clusterSSHCmd    `cmd:"" name:"ssh" help:"Open a shell in a pod of a cluster."`
-	Exec   clusterExecCmd   `cmd:"" help:"Run a program in a pod of a cluster, or in all."`
-	Logs   clusterLogsCmd   `cmd:"" help:"Show the logs of a cluster's pods."`
+	Create  clusterCreateCmd  `cmd:"" help:"Create a cluster: pods of one shape, each on a host of its own, with a network of their own."`
+	List    listCmd           `cmd:"" help:"List your clusters."`
+	Get     getCmd            `cmd:"" help:"Show a cluster, and what is wrong with which pod."`
+	Rename  clusterRenameCmd  `cmd:"" help:"Give a cluster another name."`
+	Restart clusterRestartCmd `cmd:"" help:"Restart all pods of a cluster together."`
+	Delete  deleteAskingCmd   `cmd:"" help:"Delete clusters with their pods and networks."`
+	Pods    clusterPodsCmd    `cmd:"" help:"List the pods of a cluster by rank."`
+	SSH     clusterSSHCmd     `cmd:"" name:"ssh" help:"Open a shell in a pod of a cluster."`
+	Exec    clusterExecCmd    `cmd:"" help:"Run a program in a pod of a cluster, or in all."`
+	Logs    clusterLogsCmd    `cmd:"" help:"Show the logs of a cluster's pods."`
 }
 
 var instantClusters = noun[v2.InstantCluster, v2.ClusterList]{
@@ -62,6 +63,8 @@ func clusterSheet(c v2.InstantCluster, _ time.Time) string {
 		{"Network", c.Network.CIDR},
 		{"Primary", c.Primary.PodID},
 		{"SSH", string(c.Primary.SSHEndpoint)},
+		{"On failure", c.OnFailure},
+		{"Restarts", fmt.Sprint(c.Restarts)},
 		{"Cost", fmt.Sprintf("%.2f USD per hour", c.Cost)},
 		{"Created", when(&c.CreatedAt)},
 	}
@@ -84,11 +87,12 @@ type clusterCreateCmd struct {
 	Name  string `arg:"" placeholder:"NAME" help:"Name of the cluster; need not be unique."`
 	Image string `arg:"" optional:"" placeholder:"IMAGE" help:"Image reference. May be left to --template."`
 
-	Type     string `placeholder:"TYPE" default:"APPLICATION" help:"What its pods are set up for: APPLICATION, TRAINING, SLURM or RAY."`
-	Pods     int    `required:"" placeholder:"N" help:"Pods, 2 to 250, each on a host of its own."`
-	GPU      string `name:"gpu" required:"" placeholder:"TYPE" help:"GPU type: see gantry catalog gpus."`
-	Count    int    `name:"count" default:"1" placeholder:"N" help:"GPUs of each pod."`
-	Template string `placeholder:"ID" help:"Template for what is not given here: its id, or the name of one of yours."`
+	Type      string `placeholder:"TYPE" default:"APPLICATION" help:"What its pods are set up for: APPLICATION, TRAINING, SLURM or RAY."`
+	Pods      int    `required:"" placeholder:"N" help:"Pods, 2 to 250, each on a host of its own."`
+	GPU       string `name:"gpu" required:"" placeholder:"TYPE" help:"GPU type: see gantry catalog gpus."`
+	Count     int    `name:"count" default:"1" placeholder:"N" help:"GPUs of each pod."`
+	OnFailure string `placeholder:"WHAT" help:"What is done when a pod fails: none (the default), restart all pods, or stop all pods."`
+	Template  string `placeholder:"ID" help:"Template for what is not given here: its id, or the name of one of yours."`
 	containerFlags
 	mountFlags
 	DataCenter     []string `sep:"none" placeholder:"ID" help:"Data center to choose one from; any when not given. May be repeated."`
@@ -105,7 +109,7 @@ func (cmd clusterCreateCmd) Run(ctx context.Context, a *app, c *client.Client) e
 		return err
 	}
 	body := v2.CreateClusterRequest{
-		Name: cmd.Name, Type: cmd.Type, DataCenterIDs: cmd.DataCenter, StartSSH: cmd.StartSSH, StartJupyter: cmd.Jupyter,
+		Name: cmd.Name, Type: cmd.Type, OnFailure: cmd.OnFailure, DataCenterIDs: cmd.DataCenter, StartSSH: cmd.StartSSH, StartJupyter: cmd.Jupyter,
 		Compute: v2.ClusterCompute{GPUTypeID: cmd.GPU, GPUCountPerPod: cmd.Count, PodCount: cmd.Pods},
 		Args:    settings.Args, Disk: settings.Disk, Ports: settings.Ports, Env: settings.Env, Registry: settings.Registry,
 	}
@@ -139,6 +143,16 @@ type clusterRenameCmd struct {
 func (cmd clusterRenameCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	return instantClusters.on(ctx, c, cmd.Cluster, func(id string) error {
 		record, err := c.RenameCluster(ctx, id, cmd.Name)
+		return instantClusters.show(a, record, err)
+	})
+}
+
+type clusterRestartCmd struct{ clusterRef }
+
+// Run restarts a cluster.
+func (cmd clusterRestartCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	return instantClusters.on(ctx, c, cmd.Cluster, func(id string) error {
+		record, err := c.RestartCluster(ctx, id)
 		return instantClusters.show(a, record, err)
 	})
 }

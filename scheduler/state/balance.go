@@ -140,10 +140,10 @@ func (c ExhaustAccounts) apply(t *txn) (any, error) {
 // endable reports whether a pod spends what an exhausted account does not have, and is not being stopped.
 func endable(p *fleet.Pod) bool { return p != nil && p.Status.Active() && !p.Stopping() }
 
-// end stops a pod that has data to come back to, and terminates any other. A lock does not help.
+// end stops a pod that has data or a cluster to come back to, and terminates any other. A lock does not help.
 func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
 	pod, act := *old, ActPod{At: c.At}
-	if pod.KeepsData() || pod.Spec.Network != nil {
+	if pod.KeepsData() || pod.Spec.Network != nil || memberOf(&pod) != "" {
 		act.stop(t, &pod)
 	} else {
 		act.terminate(t, &pod)
@@ -154,7 +154,7 @@ func (c ExhaustAccounts) end(t *txn, old *fleet.Pod) {
 
 // stoppedReason is the reason that is left of a pod's when an accepted stop is done.
 func stoppedReason(while string) string {
-	if slices.Contains([]string{reasonNoCredit, reasonMoving, reasonInterrupted, reasonStopAfter}, while) || strings.HasPrefix(while, reasonDrained) {
+	if slices.Contains([]string{reasonNoCredit, reasonMoving, reasonInterrupted, reasonStopAfter, reasonClusterStopped}, while) || strings.HasPrefix(while, reasonDrained) {
 		return while
 	}
 	return ""

@@ -187,6 +187,12 @@ func (t *txn) timed(cmd Command) (Command, time.Time) {
 	case Delete[fleet.Cluster]:
 		c.At = t.logTime(c.At)
 		return c, c.At
+	case RestartCluster:
+		c.At = t.logTime(c.At)
+		return c, c.At
+	case StopCluster:
+		c.At = t.logTime(c.At)
+		return c, c.At
 	case CreateVolume:
 		c.Volume.CreatedAt = t.logTime(c.Volume.CreatedAt)
 		return c, c.Volume.CreatedAt

@@ -83,6 +83,11 @@ func clusters() *noun[fleet.ClusterID, fleet.Cluster] {
 			return out
 		},
 		check: func(_ *txn, in *fleet.Cluster) error {
+			switch in.OnFailure {
+			case "", fleet.OnFailureNone, fleet.OnFailureRestart, fleet.OnFailureStop:
+			default:
+				return fleet.Invalid("$.onFailure", "must be none, restart or stop")
+			}
 			if in.Count < fleet.MinClusterPods || in.Count > MaxPods {
 				return fleet.Invalid("$.compute.podCount", "must be 2 to 250")
 			}
@@ -138,8 +143,13 @@ func (v *View) MembersOf(id fleet.ClusterID) (out []*fleet.Pod) {
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b *fleet.Pod) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.ID, b.ID)) })
-	return out
+	return byRank(out)
+}
+
+// byRank sorts members by rank.
+func byRank(members []*fleet.Pod) []*fleet.Pod {
+	slices.SortFunc(members, func(a, b *fleet.Pod) int { return cmp.Or(a.Rank-b.Rank, cmp.Compare(a.ID, b.ID)) })
+	return members
 }
 
 // Clusters returns all clusters, in no order. They are the state's own and must not be changed.

@@ -104,6 +104,8 @@ func commandTypes() []Command {
 		RecordAudit{},
 		PurgeAudit{},
 		NoteWebhooks{},
+		RestartCluster{},
+		StopCluster{},
 	}
 }
 

@@ -21,7 +21,8 @@ func LevelOf(cmd Command) uint64 {
 		Put[fleet.S3Key], Delete[fleet.S3Key],
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
 		SuspendAccount, NoteBackup, PutPlacement, Put[fleet.Endpoint], Delete[fleet.Endpoint], ReadyWorkers, FreezeWorker, EndPods,
-		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster], NoteBalances, RecordAudit, PurgeAudit, NoteWebhooks:
+		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster], NoteBalances, RecordAudit, PurgeAudit, NoteWebhooks,
+		RestartCluster, StopCluster:
 		return 1
 	}
 	return 0

@@ -378,6 +378,15 @@ func laterSamples() []sample {
 			return c
 		}(), Once: sampleOnce()}},
 		sample{cmd: Delete[fleet.Cluster]{Account: "acme", ID: string(theCluster), At: at(9)}},
+		sample{"-failure", Put[fleet.Cluster]{Record: func() fleet.Cluster {
+			c := clusterOf(theCluster, "p1", "p2").Cluster
+			c.OnFailure, c.Tries, c.RestartedAt = fleet.OnFailureRestart, 4, at(8)
+			return c
+		}()}},
+		sample{cmd: RestartCluster{Account: "acme", ID: theCluster, Rev: 3, At: at(9), Auto: true, Starts: []MemberStart{{
+			Pod: "p1", Rev: 4, Bind: Binding{Host: "host0000000001", HostEpoch: 1, GPUs: []string{"GPU-1"}, HourlyRate: 8},
+		}}}},
+		sample{cmd: StopCluster{Account: "acme", ID: theCluster, At: at(9)}},
 		sample{"-ready", CreatePods{Pods: []NewPod{{Pod: ready, HostEpoch: 1}}}},
 		sample{"-evicts", CreatePods{Pods: []NewPod{{Pod: frozen, HostEpoch: 1, Evict: []fleet.PodID{"p2"}}}}},
 		sample{"-evicts", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bind: &Binding{
