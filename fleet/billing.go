@@ -11,6 +11,7 @@ const (
 	ChargeVolume   ChargeKind = "volume"
 	ChargeEndpoint ChargeKind = ChargeKind(OwnerEndpoint) // of all its workers
 	ChargeCluster  ChargeKind = ChargeKind(OwnerCluster)  // of all its members
+	ChargeModel    ChargeKind = "model"                   // public; with what its owner earned
 )
 
 // Amounts are what was charged, by component.
@@ -20,14 +21,19 @@ type Amounts struct {
 	Disk     Money `cbor:"3,keyasint,omitempty"` // container disk and host-local mounts
 	Standard Money `cbor:"4,keyasint,omitempty"` // network volumes of the standard tier
 	Fast     Money `cbor:"5,keyasint,omitempty"` // of the high-performance tier
+	Calls    Money `cbor:"6,keyasint,omitempty"` // of public models
+	Revenue  Money `cbor:"7,keyasint,omitempty"` // of others' calls of the account's public models
 }
 
-// Total sums the components.
-func (a Amounts) Total() Money { return a.GPU + a.CPU + a.Disk + a.Standard + a.Fast }
+// Total sums what was charged, of which revenue is none.
+func (a Amounts) Total() Money { return a.GPU + a.CPU + a.Disk + a.Standard + a.Fast + a.Calls }
 
 // Plus adds amounts component by component.
 func (a Amounts) Plus(b Amounts) Amounts {
-	return Amounts{GPU: a.GPU + b.GPU, CPU: a.CPU + b.CPU, Disk: a.Disk + b.Disk, Standard: a.Standard + b.Standard, Fast: a.Fast + b.Fast}
+	return Amounts{
+		GPU: a.GPU + b.GPU, CPU: a.CPU + b.CPU, Disk: a.Disk + b.Disk, Standard: a.Standard + b.Standard, Fast: a.Fast + b.Fast,
+		Calls: a.Calls + b.Calls, Revenue: a.Revenue + b.Revenue,
+	}
 }
 
 // BucketSize is the length of a bucket of charges.

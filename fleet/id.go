@@ -30,6 +30,8 @@ type (
 	EndpointID string
 	// ClusterID names a cluster.
 	ClusterID string
+	// ModelID names a public model. Its operator chose it, and no endpoint has the same.
+	ModelID string
 )
 
 // IDLength is the number of characters of a generated identifier.
@@ -45,6 +47,7 @@ const (
 var reservedWords = map[string]bool{
 	"pods": true, "serverless": true, "templates": true, "network-volumes": true, "registries": true,
 	"catalog": true, "billing": true, "clusters": true, "account": true, "secrets": true, "openapi.json": true,
+	"keys": true, "network": true, "s3-keys": true, "ssh-keys": true, "events": true, "audit": true, "delegations": true, "files": true, "models": true,
 }
 
 // NewID returns a new random identifier. It is safe for concurrent use.

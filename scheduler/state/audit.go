@@ -254,6 +254,8 @@ func Subject(cmd Command) string {
 		return string(c.Token.ID)
 	case PutBackend:
 		return string(c.Backend.ID)
+	case PutModel:
+		return string(c.Model.ID)
 	case Put[fleet.Template]:
 		return string(c.Record.ID)
 	case Put[fleet.Registry]:

@@ -268,6 +268,15 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case RecordAudit:
 		c.Line.At = t.logTime(c.Line.At)
 		return c, time.Time{}
+	case PutModel:
+		c.Model.CreatedAt = t.logTime(c.Model.CreatedAt)
+		return c, time.Time{}
+	case HoldCredit:
+		c.Hold.At = t.logTime(c.Hold.At)
+		return c, time.Time{}
+	case SettleHolds:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
 	case NoteBalances:
 		c.At = t.logTime(c.At)
 		return c, c.At

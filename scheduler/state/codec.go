@@ -106,6 +106,13 @@ func commandTypes() []Command {
 		NoteWebhooks{},
 		RestartCluster{},
 		StopCluster{},
+		PutModel{},
+		DeleteModel{},
+		HoldCredit{},
+		SettleHolds{},
+		PutObjectStore{},
+		KeepFiles{},
+		DropFiles{},
 	}
 }
 

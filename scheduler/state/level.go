@@ -22,7 +22,8 @@ func LevelOf(cmd Command) uint64 {
 		PutNetworkSettings, PutTLSFile, BeginRotation, AdvanceRotation, SetLimits, EvictPod, TickClock, CordonGPU, OpenGPU,
 		SuspendAccount, NoteBackup, PutPlacement, Put[fleet.Endpoint], Delete[fleet.Endpoint], ReadyWorkers, FreezeWorker, EndPods,
 		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster], NoteBalances, RecordAudit, PurgeAudit, NoteWebhooks,
-		RestartCluster, StopCluster:
+		RestartCluster, StopCluster,
+		PutModel, DeleteModel, HoldCredit, SettleHolds, PutObjectStore, KeepFiles, DropFiles:
 		return 1
 	}
 	return 0

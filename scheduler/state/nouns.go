@@ -201,6 +201,7 @@ func endpoints() *noun[fleet.EndpointID, fleet.Endpoint] {
 			}
 		},
 		check: checkEndpoint,
+		users: func(t *txn, _ fleet.AccountID, id fleet.EndpointID) []uses { return []uses{t.modelsOn(id)} },
 	}
 }
 
@@ -210,6 +211,9 @@ const maxWebhookSealed = 1024 // bytes
 func checkEndpoint(t *txn, in *fleet.Endpoint) error {
 	if n := len(in.Releases); n == 0 || n > fleet.MaxReleases {
 		return fleet.Invalid("$.releases", "must be 1 to 20")
+	}
+	if t.base.models.Get(t.Txn, fleet.ModelID(in.ID)) != nil {
+		return exists("the id is that of a public model")
 	}
 	if len(in.Spec.WebhookKey) > maxWebhookSealed {
 		return fleet.Invalid("$.spec.webhook_key", "must be at most 1024 bytes")

@@ -341,6 +341,15 @@ func laterSamples() []sample {
 		sample{cmd: NoteWebhooks{Done: fleet.EventPlace{Lineage: 1, Index: 7, Seq: 2}, Accounts: map[fleet.AccountID]fleet.WebhookState{
 			"acme": {Place: fleet.EventPlace{Lineage: 1, Index: 9, Seq: 1}, At: at(9), Error: "the answer was status 500"},
 		}}},
+		sample{cmd: PutModel{sampleModel()}},
+		sample{cmd: DeleteModel{ID: "draw"}},
+		sample{cmd: HoldCredit{fleet.CreditHold{
+			ID: "hold-1", Account: "other", Model: "draw", Owner: "acme", Price: sampleModel().Price, Job: [16]byte{1, 2}, At: at(9),
+		}}},
+		sample{cmd: SettleHolds{Holds: []SettledHold{{ID: "hold-1", Cost: fleet.Dollar}}, At: at(9)}},
+		sample{cmd: PutObjectStore{sampleStore()}},
+		sample{cmd: KeepFiles{Files: []fleet.ResultFile{resultFile("f1", 10)}}},
+		sample{cmd: DropFiles{Files: []fleet.ResultFile{resultFile("f1", 10)}}},
 		sample{"-underlay", PutDataCenter{fleet.DataCenter{ID: "dc-1", Name: "One", Region: "EU", Underlay: fleet.UnderlayPrivate}}},
 		sample{"-ceph", PutBackend{Backend: ceph}},
 		sample{"-local", PutBackend{Backend: local}},
@@ -440,6 +449,28 @@ func laterSamples() []sample {
 			Need: &fleet.Resources{MilliCPU: 1, MemoryMB: 2, DiskGB: 3},
 		}}},
 	)
+}
+
+// sampleModel is a public model of the endpoint ep-1.
+func sampleModel() fleet.Model {
+	return fleet.Model{
+		ID: "draw", Endpoint: "ep-1", Owner: "acme", Description: "Draws.", Schema: []byte(`{"type":"object"}`), Closed: true, CreatedAt: at(1),
+		Price:  fleet.ModelPrice{Request: fleet.Dollar, Unit: fleet.Dollar / 2, Counted: "images", MaxUnits: 8},
+		Limits: fleet.ModelLimits{Jobs: 3},
+	}
+}
+
+// sampleStore has room for 100 bytes of an account's files, and 150 in all.
+func sampleStore() fleet.ObjectStore {
+	return fleet.ObjectStore{
+		Endpoint: "https://s3.example.com", Region: "eu-1", Bucket: "results", Prefix: "models/", AccessKey: "key", Sealed: []byte("sealed"),
+		AccountBytes: 100, AllBytes: 150,
+	}
+}
+
+// resultFile is a file of acme's that expires in 60 seconds.
+func resultFile(id string, bytes int64) fleet.ResultFile {
+	return fleet.ResultFile{ID: id, Account: "acme", Bytes: bytes, Expires: at(60)}
 }
 
 // spotPod is an interruptible pod that was interrupted.

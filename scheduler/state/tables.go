@@ -76,6 +76,11 @@ type tables struct {
 	tlsFiles    table.Table[string, fleet.TLSFile] // by name
 	limits      table.Table[string, fleet.Limits]  // of accounts that have none of their own; one row
 	placement   table.Table[string, fleet.Placement]
+	models      table.Table[fleet.ModelID, fleet.Model]
+	holds       table.Table[string, fleet.CreditHold]
+	objectStore table.Table[string, fleet.ObjectStore]
+	files       table.Cold[fleet.ResultFile] // by fileKey
+	fileSums    table.Table[fleet.AccountID, fileSum]
 
 	networkSettings table.Table[string, fleet.NetworkSettings]
 	networkCursors  table.Table[string, networkCursors]
@@ -108,6 +113,9 @@ type tables struct {
 	volumesOn      *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
 	unfinishedOn   *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
 	volumesByDir   *table.Index[string, fleet.VolumeID, fleet.Volume]
+	holdsOf        *table.Index[fleet.AccountID, string, fleet.CreditHold]
+	allHolds       *table.Index[string, string, fleet.CreditHold] // to count them
+	holdsFor       *table.Index[fleet.ModelID, string, fleet.CreditHold]
 	overlaysOf     *table.Index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
 	overlaysByVNI  *table.Index[string, fleet.OverlayID, fleet.Overlay]
 
@@ -178,6 +186,11 @@ func newTables(level uint64) *tables {
 		tlsFiles:    table.New[string, fleet.TLSFile]("tlsFiles"),
 		limits:      table.New[string, fleet.Limits]("limits"),
 		placement:   table.New[string, fleet.Placement]("placement"),
+		models:      table.New[fleet.ModelID, fleet.Model]("models"),
+		holds:       table.New[string, fleet.CreditHold]("holds"),
+		objectStore: table.New[string, fleet.ObjectStore]("objectStore"),
+		files:       table.Cold[fleet.ResultFile]{Bucket: "files"},
+		fileSums:    table.New[fleet.AccountID, fileSum]("fileSums"),
 
 		networkSettings: table.New[string, fleet.NetworkSettings]("networkSettings"),
 		networkCursors:  table.New[string, networkCursors]("networkCursors"),
@@ -210,7 +223,7 @@ func (tb *tables) Tables() []table.Any {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,
-		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.models, &tb.holds, &tb.objectStore, &tb.files, &tb.fileSums, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	}
 }
 
@@ -252,6 +265,9 @@ func (tb *tables) addIndexes() {
 		return ""
 	})
 	tb.volumesByDir = table.NewIndex(&tb.volumes, "dir", func(v *fleet.Volume) string { return v.Dir })
+	tb.holdsOf = table.NewIndex(&tb.holds, account, func(h *fleet.CreditHold) fleet.AccountID { return h.Account })
+	tb.holdsFor = table.NewIndex(&tb.holds, "model", func(h *fleet.CreditHold) fleet.ModelID { return h.Model })
+	tb.allHolds = table.NewIndex(&tb.holds, "all", func(*fleet.CreditHold) string { return onlyKey })
 	tb.overlaysOf = table.NewIndex(&tb.overlays, account, func(o *fleet.Overlay) fleet.AccountID { return o.Account })
 	tb.overlaysByVNI = table.NewIndex(&tb.overlays, "VNI", func(o *fleet.Overlay) string { return vniKey(o.VNI) })
 }

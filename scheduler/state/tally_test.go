@@ -30,6 +30,9 @@ func checkSums(t tb, s *Store) {
 		for _, row := range tables.clusters.Rows {
 			of(row.Account).add(row, 1)
 		}
+		for _, row := range tables.endpoints.Rows {
+			of(row.Account).add(row, 1)
+		}
 		for key, m := range tables.meters.Rows {
 			of(m.Account).add(m, 1)
 			if m.Rates != (fleet.Amounts{}) {
