@@ -46,51 +46,79 @@ func newJobID(who fleet.AccountID, endpoint fleet.EndpointID, once *fleet.Once) 
 // millis is a duration as package queue counts it.
 func millis(d time.Duration) uint32 { return uint32(min(d, longestJob).Milliseconds()) } //nolint:gosec // 7 days fit
 
-// mayInvoke returns an endpoint whose jobs the caller may submit and see. Errors: not_found, forbidden.
-func mayInvoke(v *state.View, who fleet.Principal, id fleet.EndpointID) (fleet.Endpoint, error) {
-	e, ok := state.Find[fleet.Endpoint](v, id)
-	switch {
-	case !ok || e.Account != who.Account:
-		return e, fleet.NotFound("endpoint")
-	case !who.MayInvoke(id):
-		return e, fleet.Forbidden("the key may not submit jobs to this endpoint")
-	}
-	return e, nil
+// target is an endpoint some of whose jobs a caller may submit and see: its own ones, or those of a public model.
+type target struct {
+	fleet.Endpoint
+	who   fleet.AccountID
+	model *fleet.ModelView // nil: the endpoint is the caller's
 }
 
-// SubmitJob puts a job in the queue of an endpoint. One whose Once was seen before is answered with the job of then.
+// mayInvoke returns where the caller may submit jobs: id is that of an endpoint or of a public model. Errors: not_found, forbidden.
+func mayInvoke(v *state.View, who fleet.Principal, id fleet.EndpointID) (t target, err error) {
+	t.who = who.Account
+	if e, ok := state.Find[fleet.Endpoint](v, id); ok && e.Account == who.Account {
+		t.Endpoint = e
+	} else if m, ok := v.Model(fleet.ModelID(id)); ok {
+		t.model = &m
+		if t.Endpoint, ok = state.Find[fleet.Endpoint](v, m.Endpoint); !ok {
+			return t, fleet.NotFound("endpoint")
+		}
+	} else {
+		return t, fleet.NotFound("endpoint")
+	}
+	if !who.MayInvoke(id) {
+		return t, fleet.Forbidden("the key may not submit jobs to this endpoint")
+	}
+	return t, nil
+}
+
+// has reports whether a job of the endpoint is one that the caller may see: those of a public model are their callers' alone.
+func (t *target) has(j *queue.Job) bool {
+	if t.model == nil || j.Sale == nil {
+		return t.model == nil && j.Sale == nil
+	}
+	return j.Sale.Model == t.model.ID && j.Sale.Account == t.who
+}
+
+// SubmitJob puts a job in the queue of an endpoint, or of that behind a public model. One whose Once was seen before is answered with the job of then.
 // Errors: not_found, forbidden, not_allowed (it is no queue endpoint), low_balance, rate_limited (the queue is full), too_large.
 func (s *Service) SubmitJob(ctx context.Context, who fleet.Principal, id fleet.EndpointID, req fleet.JobRequest) (fleet.JobView, error) {
 	now := s.Now()
-	var e fleet.Endpoint
+	var t target
 	err := s.read(ctx, func(v *state.View) (err error) {
-		if e, err = mayInvoke(v, who, id); err != nil {
+		if t, err = mayInvoke(v, who, id); err != nil {
 			return err
 		}
-		if e.Spec.Type != fleet.EndpointQueue {
+		if t.Spec.Type != fleet.EndpointQueue {
 			return &fleet.Error{Code: fleet.CodeNotAllowed, Msg: "not allowed for LB API", NothingDone: true}
 		}
-		if broke(v, who.Account, now) {
+		if t.model == nil && broke(v, who.Account, now) {
 			return fleet.NoCredit("Your account balance is too low to run jobs", 0, v.Balance(who.Account, now))
 		}
 		return nil
 	})
+	if err == nil && t.model != nil {
+		err = s.mayCall(t.model, &req, t.Spec.TimeoutMS)
+	}
 	if err != nil {
 		return fleet.JobView{}, err
 	}
 	cmd := jobs.Submit{Submit: queue.Submit{
-		At: queue.At(now), ID: newJobID(who.Account, id, req.Once), Endpoint: id, Account: who.Account, Policy: jobPolicy(&e.Spec, &req),
-		MaxWaiting: max(leastWaiting, waitingPerWorker*e.Spec.Workers.Max), MaxBytes: maxJobBytes,
+		At: queue.At(now), ID: newJobID(who.Account, id, req.Once), Endpoint: t.ID, Account: t.Account, Policy: jobPolicy(&t.Spec, &req),
+		MaxWaiting: max(leastWaiting, waitingPerWorker*t.Spec.Workers.Max), MaxBytes: maxJobBytes,
 	}}
 	if req.Once != nil { // whose body need not be sent again
 		if made, err := s.madeBefore(cmd.ID, req, now); made.ID != "" || err != nil {
 			return made, err
 		}
 	}
-	if cmd.Content, err = s.Jobs.Content(ctx, who.Account, cmd.ID, req.Body, cmd.MaxBytes, cmd.At); err != nil {
-		return fleet.JobView{}, err
-	}
-	job, err := jobs.One[jobs.Job](ctx, s.Jobs, cmd)
+	job, err := s.held(ctx, &t, cmd.ID, func(ctx context.Context, sale *queue.Sale) (job jobs.Job, err error) {
+		cmd.Sale = sale
+		if cmd.Content, err = s.Jobs.Content(ctx, t.Account, cmd.ID, req.Body, cmd.MaxBytes, cmd.At); err != nil {
+			return job, err
+		}
+		return jobs.One[jobs.Job](ctx, s.Jobs, cmd)
+	})
 	if fleet.CodeOf(err) == fleet.CodeExists && req.Once != nil {
 		return s.madeBefore(cmd.ID, req, now)
 	}
@@ -146,7 +174,7 @@ func (s *Service) viewed(id queue.ID, now time.Time) (fleet.JobView, error) {
 		return fleet.JobView{}, err
 	}
 	out := jobView(&job, output, now)
-	if job.Status == queue.InQueue {
+	if job.Status == queue.InQueue && job.Sale == nil {
 		before := 0
 		s.Jobs.Jobs.View(func(q *queue.Queue) {
 			if j := q.Get(id); j != nil && j.Status == queue.InQueue {
@@ -167,7 +195,7 @@ func (s *Service) EndedJob(id queue.ID) (view fleet.JobView, request []byte, key
 		return view, nil, "", err
 	}
 	job, request, err := s.Jobs.Jobs.Read(id, queue.At(s.Now()), func(j *queue.Job) queue.Body { return j.Input })
-	if err == nil {
+	if err == nil && job.Sale == nil { // the secret is the owner's, and not the caller's
 		key, err = s.webhookKey(job.Account, job.Endpoint)
 	}
 	return view, request, key, err
@@ -191,6 +219,9 @@ func jobView(j *jobs.Job, output []byte, now time.Time) fleet.JobView {
 	if j.Run.Started == 0 {
 		return out
 	}
+	if j.Sale != nil { // which worker it was, and what became of that, is its owner's to know
+		out.Worker, out.Reason = "", ""
+	}
 	end := j.Run.Ended.Time()
 	if j.Run.Ended == 0 {
 		end = now
@@ -201,28 +232,27 @@ func jobView(j *jobs.Job, output []byte, now time.Time) fleet.JobView {
 }
 
 // findJob returns the job of an endpoint that the caller may see. Errors: not_found, forbidden.
-func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (queue.ID, error) {
-	err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err })
-	if err != nil {
-		return queue.ID{}, err
+func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (t target, id queue.ID, err error) {
+	if err = s.read(ctx, func(v *state.View) error { t, err = mayInvoke(v, who, endpoint); return err }); err != nil {
+		return t, id, err
 	}
 	id, ok := jobs.ParseID(text)
 	if !ok {
-		return id, fleet.NotFound("job")
+		return t, id, fleet.NotFound("job")
 	}
 	if err := s.Jobs.Barrier(ctx); err != nil {
-		return id, err
+		return t, id, err
 	}
 	job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
-	if err == nil && (job.Endpoint != endpoint || jobs.IDText(id, job.Policy.Sync) != text) {
+	if err == nil && (job.Endpoint != t.ID || !t.has(&job.Job) || jobs.IDText(id, job.Policy.Sync) != text) {
 		err = fleet.NotFound("job")
 	}
-	return id, err
+	return t, id, err
 }
 
 // Job returns a job. Retention, when not 0, sets how many milliseconds after its end it is kept. Errors: not_found, forbidden.
 func (s *Service) Job(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, retention int64) (fleet.JobView, error) {
-	id, err := s.findJob(ctx, who, endpoint, text)
+	_, id, err := s.findJob(ctx, who, endpoint, text)
 	if err != nil {
 		return fleet.JobView{}, err
 	}
@@ -239,7 +269,7 @@ func (s *Service) Job(ctx context.Context, who fleet.Principal, endpoint fleet.E
 
 // AwaitJob is Job once it has ended, or wait is over.
 func (s *Service) AwaitJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, wait time.Duration) (fleet.JobView, error) {
-	id, err := s.findJob(ctx, who, endpoint, text)
+	_, id, err := s.findJob(ctx, who, endpoint, text)
 	if err != nil {
 		return fleet.JobView{}, err
 	}
@@ -275,7 +305,7 @@ func (s *Service) await(ctx context.Context, id queue.ID, wait time.Duration, wa
 func (s *Service) StreamJob(
 	ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, wait time.Duration,
 ) (view fleet.JobView, chunks [][]byte, more bool, err error) {
-	id, err := s.findJob(ctx, who, endpoint, text)
+	_, id, err := s.findJob(ctx, who, endpoint, text)
 	if err != nil {
 		return view, nil, false, err
 	}
@@ -292,38 +322,46 @@ func (s *Service) StreamJob(
 
 // CancelJob ends a job that has not ended. Errors: not_found, forbidden.
 func (s *Service) CancelJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (fleet.JobView, error) {
-	return s.turnJob(ctx, who, endpoint, text, func(id queue.ID, at queue.Millis) jobs.Command {
-		return jobs.Cancel{Cancel: queue.Cancel{At: at, Job: id}}
+	return s.turnJob(ctx, who, endpoint, text, func(ctx context.Context, _ *target, id queue.ID, at queue.Millis) (jobs.Job, error) {
+		return jobs.One[jobs.Job](ctx, s.Jobs, jobs.Cancel{Cancel: queue.Cancel{At: at, Job: id}})
 	})
 }
 
-// RetryJob lets a job that failed or took too long wait again. Errors: not_found, forbidden, not_allowed.
+// RetryJob lets a job that failed or took too long wait again. Errors: not_found, forbidden, not_allowed, and those of HoldCredit for
+// one of a public model.
 func (s *Service) RetryJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) (fleet.JobView, error) {
-	return s.turnJob(ctx, who, endpoint, text, func(id queue.ID, at queue.Millis) jobs.Command {
-		return jobs.Retry{Retry: queue.Retry{At: at, Job: id}}
+	return s.turnJob(ctx, who, endpoint, text, func(ctx context.Context, t *target, id queue.ID, at queue.Millis) (jobs.Job, error) {
+		return s.held(ctx, t, id, func(ctx context.Context, sale *queue.Sale) (jobs.Job, error) {
+			return jobs.One[jobs.Job](ctx, s.Jobs, jobs.Retry{Retry: queue.Retry{At: at, Job: id, Sale: sale}})
+		})
 	})
 }
 
-// turnJob commits a command about one job and shows the job as it is then.
+// turnJob does something to one job and shows the job as it is then.
 func (s *Service) turnJob(
-	ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, command func(queue.ID, queue.Millis) jobs.Command,
+	ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string,
+	turn func(context.Context, *target, queue.ID, queue.Millis) (jobs.Job, error),
 ) (fleet.JobView, error) {
-	id, err := s.findJob(ctx, who, endpoint, text)
+	t, id, err := s.findJob(ctx, who, endpoint, text)
 	if err != nil {
 		return fleet.JobView{}, err
 	}
 	now := s.Now()
-	job, err := jobs.One[jobs.Job](ctx, s.Jobs, command(id, queue.At(now)))
+	job, err := turn(ctx, &t, id, queue.At(now))
 	if err != nil {
 		return fleet.JobView{}, err
 	}
 	return jobView(&job, nil, now), nil
 }
 
-// PurgeJobs cancels the jobs that wait, and returns how many. Errors: not_found, forbidden.
+// PurgeJobs cancels the jobs that wait, and returns how many. Errors: not_found, forbidden, not_allowed (of a public model).
 func (s *Service) PurgeJobs(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID) (n int, err error) {
-	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+	var t target
+	if err := s.read(ctx, func(v *state.View) error { t, err = mayInvoke(v, who, endpoint); return err }); err != nil {
 		return 0, err
+	}
+	if t.model != nil {
+		return 0, fleet.NotAllowed("the queue of a public model has others' jobs too: cancel your own")
 	}
 	at := queue.At(s.Now())
 	for {
@@ -338,11 +376,11 @@ func (s *Service) PurgeJobs(ctx context.Context, who fleet.Principal, endpoint f
 
 // JobCounts returns the numbers of an endpoint's jobs. Errors: not_found, forbidden.
 func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID) (out fleet.JobCounts, err error) {
-	var e fleet.Endpoint
-	if err := s.read(ctx, func(v *state.View) error { e, err = mayInvoke(v, who, endpoint); return err }); err != nil {
+	var t target
+	if err := s.read(ctx, func(v *state.View) error { t, err = mayInvoke(v, who, endpoint); return err }); err != nil {
 		return out, err
 	}
-	if e.Spec.Type == fleet.EndpointBalanced {
+	if t.Spec.Type == fleet.EndpointBalanced {
 		if s.Desks != nil {
 			out.Waiting, out.Running = s.Desks.Requests(endpoint)
 		}
@@ -352,7 +390,7 @@ func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint f
 		return out, err
 	}
 	s.Jobs.Jobs.View(func(q *queue.Queue) {
-		c := q.Counts(endpoint)
+		c := q.Counts(t.ID)
 		out = fleet.JobCounts{
 			Waiting: c.Waiting + c.WaitingLow, Running: c.InProgress, Completed: c.Completed, Failed: c.Failed, Retried: c.Retried,
 		}
@@ -363,7 +401,8 @@ func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint f
 // ListJobs returns a page of an endpoint's jobs without their outputs, the newest first, and where the next one begins; 0: there is
 // none. Errors: not_found, forbidden, invalid.
 func (s *Service) ListJobs(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, page fleet.JobPage) (out []fleet.JobView, next uint64, err error) {
-	if err := s.read(ctx, func(v *state.View) error { _, err := mayInvoke(v, who, endpoint); return err }); err != nil {
+	var t target
+	if err := s.read(ctx, func(v *state.View) error { t, err = mayInvoke(v, who, endpoint); return err }); err != nil {
 		return nil, 0, err
 	}
 	for _, text := range page.Statuses {
@@ -376,9 +415,9 @@ func (s *Service) ListJobs(ctx context.Context, who fleet.Principal, endpoint fl
 	}
 	now := s.Now()
 	out = []fleet.JobView{}
-	list, next := s.Jobs.Jobs.List(endpoint, page.Before, page.Limit, func(j *queue.Job) bool {
+	list, next := s.Jobs.Jobs.List(t.ID, page.Before, page.Limit, func(j *queue.Job) bool {
 		at := j.Submitted.Time()
-		return !j.Expired(queue.At(now)) && (len(page.Statuses) == 0 || slices.Contains(page.Statuses, j.Status.String())) &&
+		return !j.Expired(queue.At(now)) && t.has(j) && (len(page.Statuses) == 0 || slices.Contains(page.Statuses, j.Status.String())) &&
 			!at.Before(page.From) && (page.To.IsZero() || at.Before(page.To))
 	})
 	for i := range list {

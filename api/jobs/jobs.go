@@ -115,10 +115,11 @@ func parsePath(path string) (endpoint fleet.EndpointID, name, rest string, ok bo
 	}
 	id, path, _ := strings.Cut(path, "/")
 	name, rest, _ = strings.Cut(path, "/")
-	return fleet.EndpointID(id), name, rest, fleet.ValidID(id)
+	_, known := actions[name]
+	return fleet.EndpointID(id), name, rest, fleet.ValidID(id) || known && fleet.ValidModelID(id)
 }
 
-// Owns reports whether a path is one of an endpoint's rather than of the rest of the API.
+// Owns reports whether a path is one of an endpoint's, or of a public model's, rather than of the rest of the API.
 func Owns(path string) bool {
 	_, _, _, ok := parsePath(path)
 	return ok

@@ -83,6 +83,9 @@ type Retry struct{ queue.Retry }
 // Told is queue.Told.
 type Told struct{ queue.Told }
 
+// Settled is queue.Settled.
+type Settled struct{ queue.Settled }
+
 // Retain is queue.Retain.
 type Retain struct{ queue.Retain }
 
@@ -131,6 +134,7 @@ func (Purge) number() uint64      { return 14 }
 func (Forget) number() uint64     { return 15 }
 func (Part) number() uint64       { return 16 }
 func (Drop) number() uint64       { return 17 }
+func (Settled) number() uint64    { return 18 }
 
 // wire is the codec of commands and snapshots.
 var wire = sync.OnceValues(func() (*entry.Codec[Command], error) {
@@ -152,6 +156,7 @@ var wire = sync.OnceValues(func() (*entry.Codec[Command], error) {
 		Forget{},
 		Part{},
 		Drop{},
+		Settled{},
 	})
 })
 

@@ -288,6 +288,8 @@ func (c Retry) apply(m *Machine) (any, error) { return result(m.queue.Retry(c.Re
 
 func (c Told) apply(m *Machine) (any, error) { m.queue.Told(c.Told); return nil, nil }
 
+func (c Settled) apply(m *Machine) (any, error) { m.queue.Settled(c.Settled); return nil, nil }
+
 func (c Retain) apply(m *Machine) (any, error) { m.queue.Retain(c.Retain); return nil, nil }
 
 func (c Purge) apply(m *Machine) (any, error) { return m.queue.Purge(c.Purge), nil }

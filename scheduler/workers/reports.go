@@ -155,7 +155,7 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 		return nil
 	}
 	from := queue.From{At: queue.At(w.Now()), Job: id, Worker: pod, Attempt: int(m.GetAttempt())}
-	cmd, err := r.command(ctx, m, from, job.Account)
+	cmd, err := r.command(ctx, m, from, &job)
 	if err == nil && cmd != nil {
 		_, err = w.propose(ctx, cmd)
 	}
@@ -186,7 +186,7 @@ func refused(err error) bool {
 }
 
 // command is what a report asks to be recorded; nil: nothing. Large bodies are committed before it.
-func (r *reader) command(ctx context.Context, m *agentrpc.JobReport, from queue.From, owner fleet.AccountID) (jobs.Command, error) {
+func (r *reader) command(ctx context.Context, m *agentrpc.JobReport, from queue.From, job *jobs.Job) (jobs.Command, error) {
 	reason := strings.ToValidUTF8(m.GetReason()[:min(len(m.GetReason()), maxReason)], "")
 	body := m.GetBody()
 	switch m.GetKind() {
@@ -211,9 +211,19 @@ func (r *reader) command(ctx context.Context, m *agentrpc.JobReport, from queue.
 	default:
 		return nil, fleet.Invalid("kind", "is not known")
 	}
+	var cost fleet.Money
+	if m.GetKind() == agentrpc.JobReport_DONE && job.Sale != nil && !job.Status.Ended() {
+		var err error
+		if body, cost, err = r.w.sold(ctx, job, body); fleet.CodeOf(err) == fleet.CodeInvalid {
+			r.w.Log.Warn("a result of a public model cannot be used", "model", string(job.Sale.Model), "pod", string(from.Worker), "err", err)
+			return jobs.Finish{Finish: queue.Finish{From: from, Failed: true, Error: "the result of the model cannot be used"}}, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, proposing)
 	defer cancel()
-	content, err := r.w.Jobs.Content(ctx, owner, from.Job, body, MaxBytes, from.At)
+	content, err := r.w.Jobs.Content(ctx, job.Account, from.Job, body, MaxBytes, from.At)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +233,7 @@ func (r *reader) command(ctx context.Context, m *agentrpc.JobReport, from queue.
 	case agentrpc.JobReport_CHUNK:
 		return jobs.Chunk{Chunk: queue.Chunk{From: from, Number: m.GetChunk()}, Content: content}, nil
 	}
-	return jobs.Finish{Finish: queue.Finish{From: from, Failed: m.GetKind() == agentrpc.JobReport_FAILED}, Content: content}, nil
+	return jobs.Finish{Finish: queue.Finish{From: from, Failed: m.GetKind() == agentrpc.JobReport_FAILED, Cost: cost}, Content: content}, nil
 }
 
 // unstopped replaces a worker that cannot be told to stop a job, when it has no other.

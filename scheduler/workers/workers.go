@@ -48,6 +48,8 @@ type Config struct {
 	Live func(fleet.HostID, fleet.PodID) *fleet.Live
 	// Health returns what this member knows of a worker of an endpoint that balances; nil: it asks none.
 	Health func(fleet.EndpointID, fleet.PodID) (balance.Health, bool)
+	// Result replaces what a worker answered to a job of a public model; nil: nothing does. Errors: invalid fails the job.
+	Result func(ctx context.Context, sale *queue.Sale, output []byte) ([]byte, error)
 	// Tell calls the webhook of a job that has ended.
 	Tell func(ctx context.Context, id queue.ID) error
 	Log  *slog.Logger
@@ -107,6 +109,7 @@ func (w *Workers) Lead(ctx context.Context) error {
 	w.start(w.followState)
 	w.start(w.sweep)
 	w.start(w.tell)
+	w.start(w.settle)
 	w.kickAll()
 	for {
 		select {

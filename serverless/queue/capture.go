@@ -107,6 +107,7 @@ func (q *Queue) touch(j *Job) {
 // Copy returns a copy that stays as it is.
 func (j *Job) Copy() Job {
 	c := *j
+	c.Sale = cloneSale(j.Sale)
 	if j.Run != nil {
 		r := *j.Run
 		r.Workers, r.Chunks = slices.Clone(r.Workers), slices.Clone(r.Chunks)

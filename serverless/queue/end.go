@@ -38,6 +38,8 @@ type Finish struct {
 	// Error and Reason are set where the result was not taken from the worker: it is too large, for one.
 	Error  string `cbor:"7,keyasint,omitempty"`
 	Reason string `cbor:"8,keyasint,omitempty"`
+	// Cost is what a success of a job of a public model costs.
+	Cost fleet.Money `cbor:"9,keyasint,omitempty"`
 }
 
 // Finish ends the job, and reports whether it did. A success counts from whoever was given the job before it ended;
@@ -57,6 +59,9 @@ func (q *Queue) Finish(c Finish) bool {
 	}
 	q.setOutput(j, c.Output)
 	j.Run.Error, j.Run.Reason = c.Error, c.Reason
+	if j.Sale != nil && status == Completed {
+		j.Sale.Cost = c.Cost
+	}
 	q.end(j, status, c.At)
 	return true
 }
@@ -201,6 +206,8 @@ func (q *Queue) Cancel(c Cancel) (*Job, error) {
 type Retry struct {
 	At  Millis `cbor:"1,keyasint"`
 	Job ID     `cbor:"2,keyasint"`
+	// Sale replaces that of a job of a public model, whose credit is held anew.
+	Sale *Sale `cbor:"3,keyasint,omitempty"`
 }
 
 // Retry returns the job as it is then. Errors: not_found, not_allowed.
@@ -209,12 +216,15 @@ func (q *Queue) Retry(c Retry) (*Job, error) {
 	if j == nil || j.Expired(c.At) {
 		return nil, fleet.NotFound("job")
 	}
+	if (j.Sale == nil) != (c.Sale == nil) {
+		return nil, &fleet.Error{Code: fleet.CodeNotAllowed, Msg: "this is a job of a public model, or is none"}
+	}
 	if j.Status != Failed && j.Status != TimedOut {
 		return nil, &fleet.Error{Code: fleet.CodeNotAllowed, Msg: "only a job that is FAILED or TIMED_OUT can be retried; this one is " + j.Status.String()}
 	}
 	q.setOutput(j, Body{})
 	q.dropChunks(j, len(j.Run.Chunks))
-	j.Run, j.Status = nil, InQueue
+	j.Run, j.Status, j.Sale = nil, InQueue, cloneSale(c.Sale)
 	j.endpoint.counts.Retried++
 	q.enter(j)
 	q.setDue(j, j.end())
@@ -236,8 +246,26 @@ func (q *Queue) Told(c Told) {
 	}
 	q.touch(j)
 	j.Run.Told = true
-	q.noteUntold(j)
+	q.note(j)
 	q.release(j)
+	q.setDue(j, j.kept())
+}
+
+// Settled says that the hold for an ended job was ended.
+type Settled struct {
+	Job  ID     `cbor:"1,keyasint"`
+	Hold string `cbor:"2,keyasint"`
+}
+
+// Settled lets the job go when its time has come, unless another hold is for it by now.
+func (q *Queue) Settled(c Settled) {
+	j := q.jobs[c.Job]
+	if j == nil || !j.Status.Ended() || j.Sale == nil || j.Sale.Hold != c.Hold {
+		return
+	}
+	q.touch(j)
+	j.Sale.Settled = true
+	q.note(j)
 	q.setDue(j, j.kept())
 }
 
@@ -295,16 +323,29 @@ func (q *Queue) end(j *Job, to Status, at Millis) {
 	case Failed, TimedOut:
 		j.endpoint.counts.Failed++
 	}
-	q.noteUntold(j)
+	q.note(j)
 	q.release(j)
 	q.setDue(j, j.kept())
 	q.changed(j)
 }
 
-func (q *Queue) noteUntold(j *Job) {
-	if delete(q.untold, j.ID); q.jobs[j.ID] == j && j.Status.Ended() && j.untold() {
+// note keeps the sets of jobs that have ended and for which something has to be done still.
+func (q *Queue) note(j *Job) {
+	ended := q.jobs[j.ID] == j && j.Status.Ended()
+	if delete(q.untold, j.ID); ended && j.untold() {
 		q.untold[j.ID] = struct{}{}
 	}
+	if delete(q.unsettled, j.ID); ended && j.unsettled() {
+		q.unsettled[j.ID] = struct{}{}
+	}
+}
+
+func cloneSale(s *Sale) *Sale {
+	if s == nil {
+		return nil
+	}
+	out := *s
+	return &out
 }
 
 // release drops the input once nothing can ask for it.

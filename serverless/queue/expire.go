@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"slices"
 
 	"gantry/fleet"
@@ -22,11 +23,17 @@ func (j *Job) end() Millis { return j.Submitted + Millis(j.Policy.Life) }
 // untold says that the webhook has to be called still.
 func (j *Job) untold() bool { return j.Policy.Webhook && !j.Run.Told }
 
+// unsettled says that what the job cost has to be charged still, or the hold for it released.
+func (j *Job) unsettled() bool { return j.Sale != nil && !j.Sale.Settled }
+
 // over is when an ended job is not shown any more.
 func (j *Job) over() Millis { return min(j.end(), j.Run.Ended+Millis(j.Policy.Retention)) }
 
 // kept is until when an ended job is here.
 func (j *Job) kept() Millis {
+	if j.unsettled() {
+		return math.MaxInt64
+	}
 	if j.untold() {
 		return max(j.over(), j.Run.Ended+toldWithin)
 	}
@@ -113,7 +120,7 @@ type Forget struct {
 	Max      int              `cbor:"2,keyasint"` // jobs in one command
 }
 
-// Forget deletes the oldest jobs, in any state, and reports whether nothing is left.
+// Forget deletes the oldest jobs, in any state but those that have to be settled, and reports whether no others are left.
 func (q *Queue) Forget(c Forget) bool {
 	e := q.endpoints[c.Endpoint]
 	if e == nil {
@@ -124,7 +131,7 @@ func (q *Queue) Forget(c Forget) bool {
 		if len(some) == c.Max {
 			break
 		}
-		if q.jobs[j.ID] == j {
+		if _, waits := q.unsettled[j.ID]; q.jobs[j.ID] == j && !waits {
 			some = append(some, j)
 		}
 	}
@@ -132,7 +139,7 @@ func (q *Queue) Forget(c Forget) bool {
 		q.delete(j)
 	}
 	if len(e.jobs) > e.deleted {
-		return false
+		return len(some) < c.Max
 	}
 	delete(q.endpoints, e.id)
 	return true
@@ -144,7 +151,7 @@ func (q *Queue) delete(j *Job) {
 	q.leave(j)
 	q.due.remove(j)
 	delete(q.jobs, j.ID)
-	q.noteUntold(j)
+	q.note(j)
 	if e.deleted++; e.deleted > len(e.jobs)/2 {
 		e.jobs = slices.DeleteFunc(e.jobs, func(j *Job) bool { return q.jobs[j.ID] != j })
 		e.deleted = 0
@@ -162,7 +169,7 @@ func (q *Queue) delete(j *Job) {
 
 // enter counts the job where it is now; leave is its opposite, and comes before a change of Status.
 func (q *Queue) enter(j *Job) {
-	q.noteUntold(j)
+	q.note(j)
 	e := j.endpoint
 	switch j.Status {
 	case InQueue:

@@ -79,9 +79,21 @@ type Job struct {
 	Input Body   `cbor:"7,keyasint,omitzero"`
 	// Run is nil for a job that nothing has happened to yet.
 	Run *Run `cbor:"8,keyasint,omitempty"`
+	// Sale is set for a job that another account than the endpoint's pays for.
+	Sale *Sale `cbor:"9,keyasint,omitempty"`
 
 	endpoint      *endpoint
 	waitAt, dueAt int32 // indices in the heaps; -1: not there
+}
+
+// Sale says who pays for a job of a public model, and alone may see it. Such a job stays, once it has ended, until it is settled.
+type Sale struct {
+	Account fleet.AccountID  `cbor:"1,keyasint"`
+	Model   fleet.ModelID    `cbor:"2,keyasint"`
+	Hold    string           `cbor:"3,keyasint"` // of the account's credit
+	Price   fleet.ModelPrice `cbor:"4,keyasint"`
+	Cost    fleet.Money      `cbor:"5,keyasint,omitempty"` // once the job has completed
+	Settled bool             `cbor:"6,keyasint,omitempty"` // the hold was ended for it
 }
 
 // Run is what happened to a job since it was submitted.

@@ -22,6 +22,7 @@ type Queue struct {
 	running   map[fleet.PodID][]*Job // in the order in which they were taken
 	bytes     map[fleet.AccountID]int64
 	untold    map[ID]struct{}
+	unsettled map[ID]struct{}
 	due       heap
 	captures  []*Capture
 }
@@ -45,6 +46,7 @@ func New() *Queue {
 		running:   map[fleet.PodID][]*Job{},
 		bytes:     map[fleet.AccountID]int64{},
 		untold:    map[ID]struct{}{},
+		unsettled: map[ID]struct{}{},
 		due: heap{
 			less: func(a, b *Job) bool {
 				return a.Due < b.Due || a.Due == b.Due && string(a.ID[:]) < string(b.ID[:])
@@ -83,6 +85,7 @@ type Submit struct {
 	// this job included.
 	MaxWaiting int   `cbor:"7,keyasint"`
 	MaxBytes   int64 `cbor:"8,keyasint"`
+	Sale       *Sale `cbor:"9,keyasint,omitempty"` // see Job
 }
 
 // Submit returns the new job. Errors: exists (with the job that has this id), rate_limited. After an error the
@@ -99,7 +102,7 @@ func (q *Queue) Submit(c Submit) (*Job, error) {
 	}
 	e := q.endpoint(c.Endpoint, c.Account)
 	e.seq++
-	j := &Job{ID: c.ID, Policy: c.Policy, Seq: e.seq, Submitted: c.At, Input: c.Input, endpoint: e, waitAt: -1, dueAt: -1}
+	j := &Job{ID: c.ID, Policy: c.Policy, Seq: e.seq, Submitted: c.At, Input: c.Input, Sale: cloneSale(c.Sale), endpoint: e, waitAt: -1, dueAt: -1}
 	q.jobs[j.ID] = j
 	e.jobs = append(e.jobs, j)
 	q.hold(e, c.Input.Size)
@@ -185,6 +188,17 @@ func (q *Queue) Running(w fleet.PodID) []*Job { return slices.Clone(q.running[w]
 
 // Untold returns the jobs that ended and whose webhook needs a call, in no order.
 func (q *Queue) Untold() []ID { return slices.Collect(maps.Keys(q.untold)) }
+
+// Unsettled returns up to limit jobs that ended and whose holds have to be ended, in no order.
+func (q *Queue) Unsettled(limit int) (ids []ID) {
+	for id := range q.unsettled {
+		if len(ids) == limit {
+			break
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
 
 // Workers returns who has jobs of an endpoint, in no order.
 func (q *Queue) Workers(id fleet.EndpointID) []fleet.PodID {
