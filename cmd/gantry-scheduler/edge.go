@@ -309,6 +309,27 @@ func (c *runCmd) checkProxyURL() error {
 	return nil
 }
 
+// checkAPIURL refuses an --api-url that no path can be put behind.
+func (c *runCmd) checkAPIURL() error {
+	u, err := url.Parse(c.APIURL)
+	if c.APIURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil) {
+		return errors.New("--api-url must be a scheme, a host and, where it is not the usual one, a port, as in https://api.example.com")
+	}
+	return nil
+}
+
+// apiURL is the API as users reach it: as it was given, or what listens here.
+func (c *runCmd) apiURL(listening net.Addr) string {
+	if c.APIURL != "" {
+		return strings.TrimRight(c.APIURL, "/")
+	}
+	scheme := "http"
+	if c.Edge.tls() {
+		scheme = "https"
+	}
+	return scheme + "://" + listening.String()
+}
+
 // proxyURL is the proxy domain as users reach it; empty when there is none.
 func (c *runCmd) proxyURL(listening net.Addr) string {
 	if c.ProxyDomain == "" || c.ProxyURL != "" {

@@ -15,6 +15,7 @@ import (
 
 	balanceface "gantry/api/balance"
 	"gantry/api/edge"
+	filesface "gantry/api/files"
 	"gantry/api/forward"
 	"gantry/api/graphql"
 	jobface "gantry/api/jobs"
@@ -35,6 +36,7 @@ import (
 	"gantry/scheduler/feed/s3"
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
+	"gantry/scheduler/files"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -64,6 +66,8 @@ type parts struct {
 	v1         *rest.Face
 	graphql    *graphql.API
 	jobs       *jobface.API
+	files      *files.Files
+	results    *filesface.API
 	hooks      *webhook.Sender
 	events     *webhooks.Caller
 	proxy      *proxy.Proxy
@@ -119,8 +123,12 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Store: m.store, Node: anywhere{m.node, d.reads}, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
+	d.files = files.New(files.Config{
+		Store: m.store, Node: m.node, Sealer: m.sealer, URL: c.apiURL(api), HTTP: files.NewHTTP(), Log: log, Now: time.Now,
+	})
+	d.results = filesface.New(d.files, time.Now, log)
 	d.workers = workers.New(workers.Config{
-		Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Live: d.dispatch.Live, Tell: d.tell, Log: log, Now: time.Now,
+		Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Live: d.dispatch.Live, Result: d.files.Result, Tell: d.tell, Log: log, Now: time.Now,
 		Health: func(id fleet.EndpointID, pod fleet.PodID) (balance.Health, bool) { return d.balancer.Health(id, pod) },
 	})
 	d.balancer = balance.New(balance.Config{
@@ -153,7 +161,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	d.events = webhooks.New(webhooks.Config{
 		Store: m.store, Node: m.node, Send: d.hooks.Send, Secret: d.service.WebhookSecret, Body: rest.EventsBody, Now: time.Now, Log: log,
 	})
-	d.jobs = jobface.New(jobface.Config{Service: d.service, Keys: d.service, Workers: d.workers.Counts, PerWorker: c.RequestsPerWorker, Log: log})
+	d.jobs = jobface.New(jobface.Config{Service: d.service, Keys: d.service, Workers: d.workersOf, PerWorker: c.RequestsPerWorker, Log: log})
 	believed, err := c.Edge.believed()
 	if err != nil {
 		return nil, err
@@ -173,6 +181,17 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	return d, nil
 }
 
+// workersOf returns the numbers of the workers of an endpoint, or of that behind a public model.
+func (d *parts) workersOf(id fleet.EndpointID) fleet.WorkerCounts {
+	_ = d.member.store.View(func(v *state.View) error { // a closed store has none
+		if m, ok := v.Model(fleet.ModelID(id)); ok {
+			id = m.Endpoint
+		}
+		return nil
+	})
+	return d.workers.Counts(id)
+}
+
 // local serves everything at this member.
 func (d *parts) local() http.Handler { return d.balance.Wrap(d.proxy.Wrap(d.faces())) }
 
@@ -180,6 +199,8 @@ func (d *parts) local() http.Handler { return d.balance.Wrap(d.proxy.Wrap(d.face
 func (d *parts) faces() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
+		case filesface.Owns(path):
+			d.results.ServeHTTP(w, r)
 		case jobface.Owns(path):
 			d.jobs.ServeHTTP(w, r)
 		case v1.Owns(path):
@@ -194,7 +215,7 @@ func (d *parts) faces() http.Handler {
 
 // alwaysHere tells the paths that every member answers by itself.
 func alwaysHere(path string) bool {
-	return path == "/healthz" || path == "/openapi.json" || path == graphql.SchemaPath || path == "/docs" || strings.HasPrefix(path, "/docs/")
+	return filesface.Owns(path) || path == "/healthz" || path == "/openapi.json" || path == graphql.SchemaPath || path == "/docs" || strings.HasPrefix(path, "/docs/")
 }
 
 // here tells the requests that this member serves, whether it leads or not: what flows from and to the pods of hosts that have a data
@@ -358,6 +379,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	defer watchdog.Start(func() bool { return d.stalled() < stallLimit })()
 	err := group.Wait()
 	d.hooks.Close()
+	d.files.Close()
 	d.forward.Close()
 	d.proxy.Close()
 	d.toWorkers.Close()
@@ -403,7 +425,7 @@ func (d *parts) innerServer() *rest.Server {
 func (d *parts) lead(ctx context.Context) error {
 	loops, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.clusters.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead, d.events.Run,
+		d.time.Run, d.dispatch.Lead, d.accountant.Run, d.purger.Run, d.drainer.Run, d.ender.Run, d.clusters.Run, d.rotator.Run, d.service.Run, d.keeper.Run, d.workers.Lead, d.events.Run, d.files.Run,
 	} {
 		loops.Go(func() error { return run(ctx) })
 	}
