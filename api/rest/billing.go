@@ -14,14 +14,12 @@ import (
 )
 
 const (
-	maxBuckets    = 1000 // that lastN may ask for
-	firstYear     = 1970
-	lastYear      = 9998
-	noSuchCharges = "-" // an id that no resource has: selects nothing
+	maxBuckets = 1000 // that lastN may ask for
+	firstYear  = 1970
+	lastYear   = 9998
 
 	billingText = " Amounts are USD per bucket, summed in units of 10^-9 USD; buckets begin on whole hours, days, Mondays, months and years of UTC, and " +
 		"those without charges have no record. What runs is counted up to now.\n\n400: lastN comes with startTime or endTime, or startTime is not before endTime."
-	notYetText = " There is nothing of the kind to be charged yet: records is empty and the sums are 0."
 )
 
 func billingParams() []*huma.Param {
@@ -55,7 +53,7 @@ func (a *API) registerBilling() {
 		"networkVolumeId", exampleVolumeBilling()), billVolumes)
 	on(a, get("/serverless", "getServerlessBilling", "Charges of serverless endpoints", "Tells what the workers of serverless endpoints were charged.",
 		"serverlessId", exampleServerlessBilling()), billServerless)
-	on(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what public endpoints were charged."+notYetText,
+	on(a, get("/endpoints", "getEndpointBilling", "Charges of public endpoints", "Tells what calls of public endpoints were charged, and what they earned their owner.",
 		"", exampleEndpointBilling()), billEndpoints)
 	on(a, get("/clusters", "getClusterBilling", "Charges of clusters", "Tells what clusters were charged.",
 		"clusterId", exampleClusterBilling()), billClusters)
@@ -82,17 +80,6 @@ func charges(ctx context.Context, svc AccountService, c *call, kind fleet.Charge
 	}
 	q.Kind, q.ID = kind, c.args.text(filter)
 	return svc.Billing(ctx, c.who, q)
-}
-
-// noCharges tells the time that was looked at for a kind that nothing is charged for.
-func noCharges(ctx context.Context, svc AccountService, c *call) (v2.BillingWindow, error) {
-	q, err := c.billingQuery()
-	if err != nil {
-		return v2.BillingWindow{}, err
-	}
-	q.Kind, q.ID = fleet.ChargeVolume, noSuchCharges
-	view, err := svc.Billing(ctx, c.who, q)
-	return window(view), err
 }
 
 // sum adds up records and counts their resources.
@@ -181,12 +168,24 @@ func billServerless(ctx context.Context, svc AccountService, c *call, _ *none) (
 	return out, nil
 }
 
+// billEndpoints does not tell public endpoints apart: the records of a bucket are one.
 func billEndpoints(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.EndpointBilling, error) {
-	w, err := noCharges(ctx, svc, c)
+	view, err := charges(ctx, svc, c, fleet.ChargeModel, "")
 	if err != nil {
 		return nil, err
 	}
-	return &v2.EndpointBilling{Records: []v2.EndpointBillingRecord{}, Metadata: v2.EndpointBillingMetadata{Query: w}}, nil
+	total, _ := sum(view.Records)
+	out := &v2.EndpointBilling{Records: []v2.EndpointBillingRecord{}}
+	for i, bucket := 0, (fleet.Amounts{}); i < len(view.Records); i++ {
+		r := view.Records[i]
+		bucket = bucket.Plus(r.Amounts)
+		if i+1 == len(view.Records) || !view.Records[i+1].Start.Equal(r.Start) {
+			out.Records = append(out.Records, v2.EndpointBillingRecord{BillingPeriod: period(r), EndpointAmounts: endpointAmounts(bucket)})
+			bucket = fleet.Amounts{}
+		}
+	}
+	out.Metadata = v2.EndpointBillingMetadata{Query: window(view), RecordCount: len(out.Records), Totals: endpointAmounts(total)}
+	return out, nil
 }
 
 func billClusters(ctx context.Context, svc AccountService, c *call, _ *none) (*v2.ClusterBilling, error) {

@@ -16,7 +16,7 @@ func accountAmounts(by map[fleet.ChargeKind]fleet.Amounts) v2.AccountAmounts {
 		Total: all.Total().USD(), PodGPU: pods.GPU.USD(), PodCPU: pods.CPU.USD(), PodDisk: pods.Disk.USD(),
 		ServerlessGPU: workers.GPU.USD(), ServerlessCPU: workers.CPU.USD(), ServerlessDisk: workers.Disk.USD(),
 		StorageStandard: all.Standard.USD(), StorageHigh: all.Fast.USD(),
-		ClusterGPU: members.GPU.USD(), ClusterDisk: members.Disk.USD(),
+		Endpoint: all.Calls.USD(), EndpointRevenue: all.Revenue.USD(), ClusterGPU: members.GPU.USD(), ClusterDisk: members.Disk.USD(),
 	}
 }
 
@@ -30,6 +30,10 @@ func volumeAmounts(a fleet.Amounts) v2.VolumeAmounts {
 
 func clusterAmounts(a fleet.Amounts) v2.ClusterAmounts {
 	return v2.ClusterAmounts{Total: a.Total().USD(), GPU: a.GPU.USD(), Disk: a.Disk.USD()}
+}
+
+func endpointAmounts(a fleet.Amounts) v2.EndpointAmounts {
+	return v2.EndpointAmounts{Total: a.Total().USD(), Revenue: a.Revenue.USD()}
 }
 
 func period(r fleet.BillingRecord) v2.BillingPeriod {

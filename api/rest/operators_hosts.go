@@ -64,6 +64,8 @@ func (a *API) registerOperators() {
 	a.registerCatalogEntries()
 	a.registerPlaces()
 	a.registerBackends()
+	a.registerModels()
+	a.registerObjectStore()
 }
 
 func (a *API) registerHosts() {

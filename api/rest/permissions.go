@@ -52,8 +52,8 @@ func checkInvoke(v *v2.Invoke, path string) []string {
 	}
 	var out []string
 	for i, id := range v.IDs {
-		if !fleet.ValidID(id) {
-			out = append(out, path+"["+strconv.Itoa(i)+"]: must be an endpoint id")
+		if !fleet.ValidID(id) && !fleet.ValidModelID(id) {
+			out = append(out, path+"["+strconv.Itoa(i)+"]: must be the id of an endpoint or of a public model")
 		}
 	}
 	return out

@@ -110,7 +110,7 @@ func formOf(t reflect.Type) *huma.Schema {
 	case reflect.TypeFor[v2.Invoke](): // a keyword that rule does not check: checkInvoke does
 		return &huma.Schema{Extensions: map[string]any{"oneOf": []any{
 			map[string]any{"type": "string", "enum": []string{v2.InvokeAll}},
-			map[string]any{"type": "array", "maxItems": maxInvoke, "items": map[string]any{"type": "string", "pattern": "^[a-z][a-z0-9]{13}$"}},
+			map[string]any{"type": "array", "maxItems": maxInvoke, "items": map[string]any{"type": "string", "pattern": modelIDPattern}},
 		}}}
 	}
 	return nil
@@ -170,6 +170,8 @@ func checkShape(body any) []string {
 		return checkCreateCluster(in)
 	case *v2.UpdateEndpointRequest:
 		return checkEndpoint(&in.EndpointSettings, in.Scaling)
+	case *admin.PutModelRequest:
+		return checkPutModel(in)
 	case *v2.ExecRequest:
 		return checkExec(in)
 	case *v2.CreateKeyRequest:

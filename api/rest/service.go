@@ -28,6 +28,8 @@ type Service interface {
 	CAService
 	BackupService
 	BackendService
+	ModelService
+	ObjectStoreService
 	PlacementService
 	CatalogEntryService
 }

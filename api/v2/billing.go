@@ -29,6 +29,7 @@ type AccountAmounts struct {
 	ClusterGPU        float64 `json:"clusterGpuAmount" doc:"GPUs of clusters, in USD."`
 	ClusterDisk       float64 `json:"clusterDiskAmount" doc:"Disks of clusters, in USD."`
 	ClusterNetworking float64 `json:"clusterNetworkingAmount" doc:"Networks of clusters, in USD."`
+	EndpointRevenue   float64 `json:"endpointRevenue" gantry:"own" doc:"What calls of public endpoints behind which the account's endpoints are have earned it, in USD; no part of the sum."`
 }
 
 // AccountBilling is the answer to what an account was charged, not told apart by resource.
@@ -120,7 +121,8 @@ type ServerlessBillingMetadata struct {
 
 // EndpointAmounts are what public endpoints were charged, in USD.
 type EndpointAmounts struct {
-	Total float64 `json:"totalAmount" doc:"Sum in USD."`
+	Total   float64 `json:"totalAmount" doc:"Sum in USD."`
+	Revenue float64 `json:"revenueAmount" gantry:"own" doc:"What calls of the account's own public endpoints have earned it, in USD; no part of the sum."`
 }
 
 // EndpointBilling is the answer to what public endpoints were charged.

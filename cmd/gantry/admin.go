@@ -18,6 +18,8 @@ type adminCmd struct {
 	GPUType        adminGPUCmd       `cmd:"" name:"gpu-type" help:"Describe and price GPU types."`
 	CPUFlavor      adminCPUCmd       `cmd:"" name:"cpu-flavor" help:"Describe and price CPU flavors."`
 	VolumeBackend  adminBackendCmd   `cmd:"" help:"Manage the storage of network volumes: NFS, CephFS or a directory."`
+	Model          adminModelCmd     `cmd:"" help:"Manage public models: endpoints that every account with credit may call, for a price."`
+	ObjectStorage  adminObjectsCmd   `cmd:"" help:"Show and change the bucket of S3 in which files of public models' results are."`
 	Network        adminNetworkCmd   `cmd:"" help:"Show and change the settings of private networks."`
 	Placement      adminPlacementCmd `cmd:"" help:"Show and change the share of hosts that is reserved for their GPUs."`
 	StoragePrices  adminStorageCmd   `cmd:"" help:"Show and change the prices of storage."`

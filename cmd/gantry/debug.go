@@ -189,6 +189,8 @@ func (cmd debugBundleCmd) collect(ctx context.Context, c *client.Client, conn co
 	raw("capacity.json", rawOf(c.Capacity))
 	raw("settings-volume-backends.json", rawOf(c.Backends))
 	raw("settings-gpu-types.json", rawOf(c.GPUTypes))
+	raw("settings-models.json", rawOf(c.Models))
+	raw("settings-object-storage.json", rawOf(c.ObjectStore))
 	raw("settings-cpu-flavors.json", rawOf(c.CPUFlavors))
 	var sick, well []string
 	raw("hosts.json", func(ctx context.Context) (json.RawMessage, error) {

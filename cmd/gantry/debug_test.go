@@ -80,7 +80,7 @@ func TestBundleThroughTheRealFace(t *testing.T) {
 	files, missing := unpacked(t, path)
 	for _, name := range []string{
 		"README", "version.json", "health-1.json", "cluster.json", "hosts.json", "settings-datacenters.json", "settings-network.json",
-		"events.json", "settings-volume-backends.json", "settings-gpu-types.json", "settings-cpu-flavors.json",
+		"events.json", "settings-volume-backends.json", "settings-gpu-types.json", "settings-models.json", "settings-object-storage.json", "settings-cpu-flavors.json",
 	} {
 		if files[name] == "" {
 			t.Errorf("no %s: %s", name, missing[name])

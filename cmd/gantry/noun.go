@@ -44,6 +44,7 @@ func nouns() map[string]anyNoun {
 		"pod": pods, "endpoint": endpoints, "cluster": instantClusters, "secret": secrets, "template": templates, "registry": registries, "volume": volumes, "s3-key": s3Keys,
 		"key": keys, "account": accounts, "host": hosts, "raft": members, "admin datacenter": dataCenters,
 		"admin gpu-type": gpuTypes, "admin cpu-flavor": cpuFlavors, "admin volume-backend": backends,
+		"admin model": publicModels,
 	}
 }
 
@@ -265,6 +266,7 @@ func views() map[string]func(context.Context, *app, *client.Client) error {
 		"raft ca show":             view((*client.Client).CA, caText),
 		"raft clock show":          view((*client.Client).Cluster, clockText),
 		"admin network get":        view((*client.Client).NetworkSettings, networkSheet),
+		"admin object-storage get": view((*client.Client).ObjectStore, objectsSheet),
 		"admin placement get":      view((*client.Client).Placement, placementSheet),
 		"admin storage-prices get": view((*client.Client).StoragePrices, storageSheet),
 	}

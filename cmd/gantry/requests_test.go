@@ -239,6 +239,17 @@ func TestRequests(t *testing.T) {
 			"GET /admin/v1/cpu-flavors",
 			`PUT /admin/v1/cpu-flavors/cpu3c {"name":"C","group":"g","vcpu":{"min":2,"max":64},"ramGbPerVcpu":2.5,"diskGbPerVcpu":10,"price":{"securePerVcpu":0.05,"serverlessPerVcpu":0.04}}`,
 		}},
+		{args: "admin model put draw --endpoint e4m7x1c9v2b6n8 --request 0.02 --unit 0.001 --counted megapixels --max-units 16 --description Draws.", want: []string{
+			"GET /admin/v1/models", `PUT /admin/v1/models/draw {"endpointId":"e4m7x1c9v2b6n8","description":"Draws.","price":{"request":0.02,"unit":0.001,"counted":"megapixels","maxUnits":16},"limits":{"jobs":100}}`,
+		}},
+		{args: "admin model put paint --request 0.03 --jobs 7 --closed", want: []string{
+			"GET /admin/v1/models", `PUT /admin/v1/models/paint {"endpointId":"e4m7x1c9v2b6n8","inputSchema":{"type":"object"},"price":{"request":0.03},"limits":{"jobs":7},"closed":true}`,
+		}},
+		{args: "admin model delete paint", want: []string{"DELETE /admin/v1/models/paint"}},
+		{args: "admin object-storage set --all-gb 2000 --bucket other", want: []string{
+			"GET /admin/v1/object-storage", `PUT /admin/v1/object-storage {"endpoint":"https://s3.example.com","region":"r","bucket":"other","accessKey":"k","accountGb":50,"allGb":2000}`,
+		}},
+		{args: "admin object-storage delete", want: []string{"DELETE /admin/v1/object-storage"}},
 		{args: "admin gpu-type delete H100", want: []string{"DELETE /admin/v1/gpu-types/H100"}},
 		{args: "admin storage-prices set --volume-first 0.07", want: []string{
 			"GET /admin/v1/storage-prices",
@@ -313,6 +324,10 @@ func world() map[string][]string {
 		"PUT /admin/v1/datacenters/dc-1":                  {`200 {"id":"dc-1"}`}, "PUT /admin/v1/datacenters/dc-2": {`200 {"id":"dc-2"}`},
 		"GET /admin/v1/gpu-types":      {`200 {"gpuTypes":[{"id":"H100","name":"H","manufacturer":"NVIDIA","memory":80,"price":{"secure":1,"community":2},"contributed":true}]}`},
 		"PUT /admin/v1/gpu-types/H100": {`200 {"id":"H100"}`}, "DELETE /admin/v1/gpu-types/H100": {"204 "},
+		"GET /admin/v1/object-storage": {`200 {"endpoint":"https://s3.example.com","region":"r","bucket":"b","accessKey":"k","accountGb":50,"allGb":1000}`},
+		"PUT /admin/v1/object-storage": {`200 {"endpoint":"https://s3.example.com"}`}, "DELETE /admin/v1/object-storage": {"204 "},
+		"GET /admin/v1/models":      {`200 {"models":[{"id":"paint","endpointId":"e4m7x1c9v2b6n8","inputSchema":{"type":"object"},"price":{"request":0.02},"limits":{"jobs":5}}]}`},
+		"PUT /admin/v1/models/draw": {`200 {"id":"draw"}`}, "PUT /admin/v1/models/paint": {`200 {"id":"paint"}`}, "DELETE /admin/v1/models/paint": {"204 "},
 		"GET /admin/v1/cpu-flavors":       {`200 {"cpuFlavors":[{"id":"cpu3c","name":"C","group":"g","vcpu":{"min":2,"max":32},"ramGbPerVcpu":2.5,"diskGbPerVcpu":10,"price":{"securePerVcpu":0.03,"serverlessPerVcpu":0.04}}]}`},
 		"PUT /admin/v1/cpu-flavors/cpu3c": {`200 {"id":"cpu3c"}`},
 		"GET /admin/v1/storage-prices":    {`200 {"containerDisk":0.1}`}, "PUT /admin/v1/storage-prices": {`200 {"containerDisk":0.1}`},
@@ -419,6 +434,8 @@ func TestRefusedCommandLines(t *testing.T) {
 		"ssh-key set":                                                      "say either files or --none",
 		"ssh-key set " + dir + "/empty":                                    "the files hold no key",
 		"admin datacenter put new --name n":                                "a new one needs --name and --region",
+		"admin object-storage set":                                         "say what to change",
+		"admin model put new --request 0.1":                                "a new one needs --endpoint and --request",
 		"admin gpu-type put new --name n":                                  "a new one needs --name, --manufacturer and --memory",
 		"admin cpu-flavor put new":                                         "a new one needs --name",
 		"admin storage-prices set":                                         "say which price",
