@@ -137,6 +137,9 @@ func (d *dev) tell() {
 	if d.cfg.SampleWorker != "" {
 		fmt.Fprintf(out, "  gantry endpoint create hello %s --cpu cpu3c\n", SampleImage)
 		fmt.Fprintf(out, "  gantry job runsync hello --input '{\"name\": \"you\"}'\n")
+		fmt.Fprintf(out, "  gantry admin model put sample-image --endpoint $(gantry endpoint get hello -o jsonpath='{.id}') --request 0.02\n")
+		fmt.Fprintf(out, "  curl $GANTRY_API/v2/sample-image/runsync -H \"Authorization: Bearer $GANTRY_API_KEY\" -H 'Content-Type: application/json' \\\n")
+		fmt.Fprintf(out, "    -d '{\"input\": {\"prompt\": \"a cat\", \"width\": 256, \"height\": 256}}'\n")
 	}
 	fmt.Fprintf(out, "  gantry pod list\n  gantry pod logs -f web\n\n")
 	fmt.Fprintf(out, "Ctrl-C stops everything. Started again on this folder, it has the same keys and pods.\n")

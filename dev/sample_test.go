@@ -63,7 +63,7 @@ func TestTheSampleWorkerAnswersJobs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var mu sync.Mutex
-	inputs := []string{"", "frozen", `{"name":"you","parts":2}`, `{"fail":"no"}`}
+	inputs := []string{"", "frozen", `{"name":"you","parts":2}`, `{"prompt":"a cat","width":16,"height":16}`, `{"fail":"no"}`}
 	var told []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -99,12 +99,20 @@ func TestTheSampleWorkerAnswersJobs(t *testing.T) {
 	if err := RunSampleWorker(ctx, func(name string) string { return env[name] }, &log); err != nil {
 		t.Fatal(err)
 	}
-	if got := log.String(); got != "ready for jobs\njob j\njob j\n" {
+	if got := log.String(); got != "ready for jobs\njob j\njob j\njob j\n" {
 		t.Errorf("it said %q", got)
+	}
+	picture, err := draw("a cat", 16, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := json.Marshal(map[string]any{"output": picture})
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := []string{
 		`/stream/worker/j true {"output":"part 1 of 2"}`, `/stream/worker/j true {"output":"part 2 of 2"}`,
-		`/done/worker/j true {"output":{"greeting":"Hello, you!","worker":"worker"}}`, `/done/worker/j false {"error":"no"}`,
+		`/done/worker/j true {"output":{"greeting":"Hello, you!","worker":"worker"}}`, "/done/worker/j false " + string(drawn), `/done/worker/j false {"error":"no"}`,
 	}
 	if got := strings.Join(told, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("%s", got)

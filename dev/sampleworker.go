@@ -34,6 +34,10 @@ type sampleInput struct {
 	Seconds float64 `json:"seconds"` // that it takes
 	Parts   int     `json:"parts"`   // of a stream that come before the output
 	Fail    string  `json:"fail"`    // the error that the job ends with
+	// Prompt asks for a picture of Width and Height instead of a greeting.
+	Prompt string `json:"prompt"`
+	Width  int    `json:"width"`
+	Height int    `json:"height"`
 }
 
 // RunSampleWorker answers jobs until ctx ends; env returns a variable of the environment, and out gets its log. It is what SampleImage
@@ -78,6 +82,13 @@ func (w *sampleWorker) work(ctx context.Context, id string, in sampleInput) erro
 		in.Name = "world"
 	}
 	result := map[string]any{"output": map[string]string{"greeting": "Hello, " + in.Name + "!", "worker": w.env("RUNPOD_POD_ID")}}
+	if in.Prompt != "" {
+		picture, err := draw(in.Prompt, in.Width, in.Height)
+		if err != nil {
+			return err
+		}
+		result["output"] = picture
+	}
 	if in.Fail != "" {
 		result = map[string]any{"error": in.Fail}
 	}
