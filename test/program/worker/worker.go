@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Env     func(name string) string
 	Library string // 1.6, 1.7.12 or 1.10; empty: 1.10
-	// Handler is echo, sleep, error, crash, stream, progress, refresh, empty, openai or lie; any: what the input's "do" says.
+	// Handler is echo, clock, sleep, error, crash, stream, progress, refresh, empty, openai or lie; any: what the input's "do" says.
 	Handler     string
 	Concurrency int            // jobs at a time; 0: one
 	Exit        func(code int) // of crash and of an unhealthy worker
@@ -195,6 +195,8 @@ func (w *worker) work(ctx context.Context, j job) {
 			return
 		}
 		result = map[string]any{"output": j.Input}
+	case "clock":
+		result = map[string]any{"output": time.Now().UnixNano()}
 	case "error":
 		text, _ := json.Marshal(map[string]string{
 			"error_type": "<class 'ValueError'>", "error_message": "bad", "error_traceback": "…", "hostname": "unknown",

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	handler := flag.String("handler", "echo", "what it does with a job: echo, sleep, error, crash, stream, progress, refresh, empty, openai, lie, or any: what the input says")
+	handler := flag.String("handler", "echo", "what it does with a job: echo, clock (answers when it began), sleep, error, crash, stream, progress, refresh, empty, openai, lie, or any: what the input says")
 	version := flag.String("library", "1.10", "in the ways of which version of the library it asks: 1.6, 1.7.12 or 1.10")
 	many := flag.Int("concurrency", 1, "jobs at a time; more than one are taken in batches")
 	flag.Parse()
