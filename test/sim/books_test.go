@@ -25,14 +25,15 @@ type books struct {
 	held    bool // the log's time
 	balance map[fleet.AccountID]fleet.Money
 	rate    map[fleet.AccountID]fleet.Money
-	pods    map[fleet.PodID]fleet.Money // what each was charged
+	pods    map[fleet.PodID]fleet.Money // what each was charged that is no worker
+	workers map[string]fleet.Money      // what all workers of an endpoint were
 	of      map[fleet.AccountID]fleet.Money
 }
 
 func readBooks(v *state.View) (books, error) {
 	b := books{
 		balance: map[fleet.AccountID]fleet.Money{}, rate: map[fleet.AccountID]fleet.Money{},
-		pods: map[fleet.PodID]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
+		pods: map[fleet.PodID]fleet.Money{}, workers: map[string]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
 	}
 	if clock := v.Clock(); clock != nil {
 		b.at, b.held = clock.At, clock.Held()
@@ -44,8 +45,11 @@ func readBooks(v *state.View) (books, error) {
 			return b, err
 		}
 		for _, h := range hours {
-			if h.Kind == fleet.ChargePod {
+			switch h.Kind {
+			case fleet.ChargePod:
 				b.pods[fleet.PodID(h.ID)] += h.Amounts.Total()
+			case fleet.ChargeEndpoint:
+				b.workers[h.ID] += h.Amounts.Total()
 			}
 			b.of[a.ID] += h.Amounts.Total()
 		}
@@ -54,7 +58,7 @@ func readBooks(v *state.View) (books, error) {
 }
 
 // text is the same for the same books.
-func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.of) }
+func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.workers, b.of) }
 
 // charge is what a pod's record says that it costs.
 type charge struct {
@@ -68,14 +72,14 @@ func monthly(gb int, price fleet.Money) fleet.Money { return (fleet.Money(gb)*pr
 // chargeOf works out what a pod costs, by docs/api.md: all it has while it runs, what it keeps while it is
 // stopped, nothing once it is terminated.
 func chargeOf(p *fleet.Pod, prices *fleet.StoragePrices) charge {
-	data := 0
+	data, unready := 0, p != nil && p.Owner.Kind == fleet.OwnerEndpoint && (p.Ready.IsZero() || !p.Frozen.IsZero())
 	if p != nil && p.Spec.Persistent != nil {
 		data = p.Spec.Persistent.SizeGB
 	}
 	switch {
 	case p == nil, p.Status == fleet.StatusTerminated:
 		return charge{}
-	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero(): // an image that cannot be had costs nothing
+	case p.Status.Active() && p.EndedAt.IsZero() && p.Waiting.IsZero() && !unready: // nor does an image that cannot be had, nor a worker that stands still
 		return charge{true, true, p.HourlyRate + monthly(p.Spec.DiskGB, prices.ContainerDisk) + monthly(data, prices.PersistentRunning)}
 	}
 	return charge{true, false, monthly(data, prices.PersistentStopped)}
@@ -155,6 +159,7 @@ type charges struct {
 
 type bill struct {
 	charge
+	owner fleet.Owner
 	since time.Time
 	sum   float64 // 10^-9 dollars
 	slack float64 // a second of every interval
@@ -171,14 +176,18 @@ func (c *charges) change(old, now *fleet.Pod, at time.Time) {
 	case !is.open:
 		at = now.TerminatedAt
 	case was.running && !is.running:
-		at = cmp.Or(now.EndedAt, now.Waiting)
+		at = cmp.Or(now.EndedAt, now.Waiting, now.Frozen, now.Steps[fleet.StepCreated])
+	case !was.running && is.running && now.Owner.Kind == fleet.OwnerEndpoint:
+		if old == nil || old.Ready.IsZero() {
+			at = now.Ready
+		}
 	case old != nil && !old.Waiting.IsZero() && old.Incarnation == now.Incarnation: // when the cluster hears of it
 	case !was.running && is.running:
 		at = now.Steps[fleet.StepCreated]
 	}
 	b := c.bills[now.ID]
 	if b == nil {
-		b = &bill{}
+		b = &bill{owner: now.Owner}
 		c.bills[now.ID] = b
 	}
 	b.until(at)
@@ -204,10 +213,27 @@ func (c *charges) check(w *world, end picture) int {
 			w.broke("money: pod %s was charged %d and never was", id, end.books.pods[id])
 		}
 	}
+	workers := map[string]*bill{}
+	for id := range end.books.workers {
+		workers[id] = &bill{}
+	}
 	for id, b := range c.bills {
 		b.until(end.books.at)
+		if b.owner.Kind == fleet.OwnerEndpoint { // they are charged together
+			if workers[b.owner.ID] == nil {
+				workers[b.owner.ID] = &bill{}
+			}
+			all := workers[b.owner.ID]
+			all.sum, all.slack = all.sum+b.sum, all.slack+b.slack
+			continue
+		}
 		if got := end.books.pods[id]; math.Abs(float64(got)-b.sum) > b.slack {
 			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f: %s", id, got, b.sum, b.slack, strings.Join(b.turns, "; "))
+		}
+	}
+	for id, b := range workers {
+		if got := end.books.workers[id]; math.Abs(float64(got)-b.sum) > b.slack {
+			w.broke("money: endpoint %s was charged %d, its workers cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
 		}
 	}
 	return c.intervals
@@ -235,7 +261,10 @@ func (d *driver) operator() func() {
 	case 0:
 		price := fleet.MoneyUSD(2.5) + fleet.Money(d.rng.IntN(1000))*1_000_003
 		return func() {
-			t := fleet.GPUType{ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: price, Community: price, SecureSpot: leastBid, CommunitySpot: leastBid}
+			t := fleet.GPUType{
+				ID: gpuType, Name: "H100 SXM", Manufacturer: "NVIDIA", MemoryGB: 80, Pool: gpuPool,
+				Secure: price, Community: price, SecureSpot: leastBid, CommunitySpot: leastBid, Serverless: price,
+			}
 			d.orders("price", func(ctx context.Context, p *process) error { return p.service.PutGPUType(ctx, t) })
 		}
 	case 1: // as at a full hour, and at any other time
@@ -321,6 +350,10 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 		if c.Bind != nil {
 			return c.At, append([]fleet.PodID{c.Pod}, c.Bind.Evict...)
 		}
+		return c.At, []fleet.PodID{c.Pod}
+	case state.ReadyWorkers:
+		return c.At, c.Pods
+	case state.FreezeWorker:
 		return c.At, []fleet.PodID{c.Pod}
 	case state.MovePod:
 		if c.To != nil {

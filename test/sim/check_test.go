@@ -19,6 +19,7 @@ type picture struct {
 	hosts     map[fleet.HostID]fleet.Host
 	templates []fleet.Template
 	volumes   []fleet.Volume
+	endpoints []fleet.Endpoint
 	books     books
 	private   private
 	all       []any
@@ -43,7 +44,9 @@ func take(s *state.Store) (picture, error) {
 		for _, a := range v.Accounts() {
 			templates := state.List[fleet.Template](v, a.ID)
 			out.templates = append(out.templates, templates...)
-			all = append(all, v.Keys(a.ID), templates)
+			endpoints := state.List[fleet.Endpoint](v, a.ID)
+			out.endpoints = append(out.endpoints, endpoints...)
+			all = append(all, v.Keys(a.ID), templates, endpoints)
 			for _, p := range v.PodsOf(a.ID) {
 				out.pods[p.ID] = p
 				all = append(all, p)
@@ -72,6 +75,7 @@ func find(s *state.Store, id fleet.PodID) (rec fleet.Pod, known bool, err error)
 // checker compares each picture with the one before, with what was acknowledged and with what runs
 // on the machines. Nothing else may run while it looks (synctest.Wait).
 type checker struct {
+	workload
 	w          *world
 	before     picture
 	hashes     map[uint64]string         // of the state, by index
@@ -89,7 +93,7 @@ type checker struct {
 
 func newChecker(w *world) *checker {
 	return &checker{
-		w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, whole: map[string]bool{}, credit: map[fleet.AccountID]fleet.Money{},
+		workload: newWorkload(), w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, whole: map[string]bool{}, credit: map[fleet.AccountID]fleet.Money{},
 		mixing: mixing{ids: map[uint32]fleet.OverlayID{}, pods: map[*machine]map[fleet.OverlayID]fleet.PodID{}},
 	}
 }
@@ -123,6 +127,8 @@ func (c *checker) look() {
 	c.processes(now)
 	c.once(now)
 	c.sets(now)
+	c.worked()
+	c.breathes(now)
 	if !c.clocksJump {
 		c.charged(now)
 		c.endsWithCredit(now)
@@ -346,6 +352,9 @@ func (c *checker) settled() (wrong []string) {
 		case p.Held:
 			add("pod %s is %s and still held", id, p.Status)
 		}
+		if p.Owner.Kind == fleet.OwnerEndpoint { // which no user sees among pods
+			continue
+		}
 		if v, err := c.w.view(p.Account, id); err != nil || v.Pod.Rev != p.Rev || v.Unreachable || (v.Live == nil) != (p.Status != fleet.StatusRunning) {
 			add("the owner of pod %s, which is %s, sees %+v, live %v, unreachable %v (%v)", id, p.Status, v.Pod.Status, v.Live, v.Unreachable, err)
 		}
@@ -380,6 +389,7 @@ func (c *checker) settled() (wrong []string) {
 	wrong = append(wrong, c.stored(now)...)
 	wrong = append(wrong, c.housed(now)...)
 	wrong = append(wrong, c.joined(now)...)
+	wrong = append(wrong, c.idle(now)...)
 	if !c.clocksJump {
 		wrong = append(wrong, c.spent(now)...)
 	}

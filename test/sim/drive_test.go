@@ -33,15 +33,19 @@ type driver struct {
 
 	tally     sync.Mutex // guards the fields below and the checker's
 	open      int        // calls under way
+	invoking  int        // of them, those of users of endpoints
 	count     map[string]int
 	owned     map[fleet.PodID]fleet.AccountID
 	ids       []fleet.PodID
 	templates []fleet.TemplateID
 	volumes   map[fleet.AccountID][]fleet.VolumeID
-	crediting bool        // a credit is under way, or has no answer
-	unsureKey *fleet.Once // of checker.unsure
-	outages   int         // faults of schedulers that are on
-	calmSince time.Time   // when the last of them ended
+	endpoints []endpoint // as users know them
+
+	submissions []submitted
+	crediting   bool        // a credit is under way, or has no answer
+	unsureKey   *fleet.Once // of checker.unsure
+	outages     int         // faults of schedulers that are on
+	calmSince   time.Time   // when the last of them ended
 }
 
 // repair ends a fault.
@@ -92,7 +96,11 @@ func newDriver(w *world) *driver {
 func (d *driver) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for i, gpus := range []int{4, 4, 0} {
+	gpus := []int{4, 4, 0}
+	if d.serverless {
+		gpus = append(gpus, 4) // so that workers leave pods as much room as they have in other runs
+	}
+	for i, gpus := range gpus {
 		h, err := d.newHost(ctx, fmt.Sprintf("host-%d", i+1), gpus)
 		if err != nil {
 			return err
@@ -109,7 +117,7 @@ func (d *driver) run() error {
 	}
 	d.load(loadTime / 3)
 	if d.restores {
-		d.calls.Wait()
+		d.await(&d.calls)
 		d.heal()
 		d.led()
 		if len(d.broken()) == 0 {
@@ -117,10 +125,13 @@ func (d *driver) run() error {
 		}
 	}
 	d.load(loadTime / 3)
-	d.calls.Wait()
+	d.await(&d.calls)
 	d.heal()
 	d.led()
 	d.credited()
+	d.calmed()
+	d.settle()
+	d.retire()
 	d.settle()
 	d.quiet()
 	return nil
@@ -133,6 +144,9 @@ func (d *driver) load(lasts time.Duration) {
 		d.repair(time.Now())
 		for range d.rng.IntN(4) {
 			d.user()
+		}
+		if d.serverless && d.rng.IntN(3) > 0 {
+			d.invoker()
 		}
 		if d.rng.IntN(100) < 14 {
 			d.break1()
@@ -315,7 +329,24 @@ func (d *driver) heal() {
 			d.looksQuietly()
 		}
 	}
-	d.operating.Wait()
+	d.await(&d.operating)
+}
+
+// await waits for what users or operators have begun, and looks meanwhile.
+func (d *driver) await(all *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Second):
+			d.looksQuietly()
+		}
+	}
 }
 
 // led checks that a scheduler leads soon after the last fault: I10.
@@ -369,6 +400,7 @@ func (d *driver) quiet() {
 		d.count["replayed"] = story.commands
 		d.count["inventory changed"] = story.updates
 		d.count["interrupted"], d.count["returned"] = story.interruptions, story.returns
+		d.count["workers yielded"] = story.workforce.yielded
 		if !d.clocksJump {
 			d.count["intervals charged"] = story.charges.check(d.world, end)
 		}

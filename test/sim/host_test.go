@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -93,8 +94,13 @@ func (h *host) config(c *client) agent.Config {
 	h.mu.Lock()
 	kernel, boot, tunnel := h.kernel, h.boot, h.tunnel
 	h.mu.Unlock()
+	var listen func(namespace, address string) (net.Listener, error)
+	if h.world.serverless {
+		listen = h.gates.listen
+	}
 	return agent.Config{
-		Dir: h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
+		ListenIn: listen,
+		Dir:      h.dir, Schedulers: h.world.addresses(), Dial: h.world.wire.dialer(h.name), Instance: h.instance,
 		Accelerators: h.gear, Offer: h.offer, Overcommit: 1, BootID: bootID(h.name, boot), Hardware: h.name, Version: "sim",
 		Containers: c, Network: netctl.NewFake(kernel, h.instance), Meter: h.gear, Publish: publish(),
 		Volumes: simVolumes{h.machine}, Provisioner: h.world.store, Private: h.private(tunnel),
@@ -119,6 +125,7 @@ func (h *host) kill(tell bool) {
 	}
 	h.life.client.dead.Store(true)
 	h.world.wire.kill(h.name, tell)
+	h.gates.hangUp()
 	h.life.cancel()
 	<-h.life.done
 	h.life = nil

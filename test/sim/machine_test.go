@@ -20,17 +20,21 @@ type machine struct {
 	name     string
 	instance string
 	watch    watcher
+	gates    gates
+	programs sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below; taken before the watcher's locks
 	rng       *rand.Rand
 	boot, pid int
-	kernel    *netctl.FakeKernel
-	away      chan struct{}     // not nil while the container runtime does not answer; closed when it comes back
-	left      chan struct{}     // closed when the container runtime goes away
-	slow      bool              // pulls take ten times as long
-	images    map[string]string // digests by reference, as pulled last
-	layers    map[string]string // references by digest
-	boxes     map[fleet.PodID]*box
+	// programsBegun is how many workers' programs there were.
+	programsBegun uint64
+	kernel        *netctl.FakeKernel
+	away          chan struct{}     // not nil while the container runtime does not answer; closed when it comes back
+	left          chan struct{}     // closed when the container runtime goes away
+	slow          bool              // pulls take ten times as long
+	images        map[string]string // digests by reference, as pulled last
+	layers        map[string]string // references by digest
+	boxes         map[fleet.PodID]*box
 	// attached are network volumes, until the kernel ends.
 	attached map[fleet.PodID]fleet.VolumeID
 	tunnel   *simTunnel
@@ -45,6 +49,15 @@ type watcher interface {
 	// superseded reports whether the state wants another incarnation of the pod.
 	superseded(id fleet.PodID, incarnation uint64) bool
 	broke(format string, args ...any)
+
+	// froze is called when a worker is made to stand still, or to go on.
+	froze(id fleet.PodID, frozen bool)
+
+	// took, answered and dropped say what became of a job in a worker's program: it was given it, was answered after it said how it
+	// ended, forgot it. The machine's lock is not held.
+	took(p *program, job string)
+	answered(p *program, job string, status int, success bool)
+	dropped(p *program, job string)
 }
 
 // box is a container.
@@ -53,6 +66,7 @@ type box struct {
 	pod.Container
 	done     chan struct{} // closed when the process has ended
 	rebooted bool          // the machine was rebooted under it
+	program  *program      // nil: it is no worker
 }
 
 // behavior is what an image's process does; it is read from the image's name.
@@ -123,6 +137,10 @@ func (m *machine) exit(b *box, code int, oom bool) {
 	}
 	b.Task, b.ExitCode, b.ExitedAt, b.OOMKilled = pod.TaskStopped, code, time.Now(), oom
 	close(b.done)
+	if b.program != nil {
+		b.program.term()
+		b.program.die()
+	}
 	m.watch.ended(m, b.spec)
 }
 

@@ -88,7 +88,10 @@ func (w *world) join(m *member) error {
 		if own == nil || own.node.AppliedIndex()+100 < p.node.LastIndex() {
 			return errDown
 		}
-		return p.node.Promote(ctx, who)
+		if err := p.node.Promote(ctx, who); err != nil {
+			return err
+		}
+		return p.changeJobs(func(g *replica.Node) error { return g.Promote(ctx, who) })
 	})
 }
 
@@ -97,6 +100,11 @@ func (w *world) remove(m *member) error {
 	err := w.insists(patience, func(ctx context.Context, p *process) error {
 		if err := propose(ctx, p, state.RemoveMember{Member: fleet.MemberID(m.id), At: time.Now()}); err != nil {
 			return err
+		}
+		if p.id != m.id { // one that leads hands leadership on
+			if err := p.changeJobs(func(g *replica.Node) error { return g.Remove(ctx, m.id) }); err != nil {
+				return err
+			}
 		}
 		return p.node.Remove(ctx, m.id)
 	})

@@ -54,13 +54,19 @@ func (w *world) restore(file []byte) error {
 	w.former = w.last
 	w.mu.Unlock()
 	w.forget()
+	w.forgetJobs()
 	w.setStrays()
 	w.doubtData()
-	if err := m.start(); err != nil {
+	if err := errors.Join(m.createJobs(), m.start()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if w.serverless {
+		if err := w.process(m).jobs.Bootstrap(ctx); err != nil {
+			return err
+		}
+	}
 	_, err = awaitLeader(ctx, w.living())
 	return err
 }
@@ -298,5 +304,6 @@ func (d *driver) rebase(before picture) {
 	for _, id := range d.accounts {
 		d.credit[id] = now.books.balance[id] + now.books.of[id]
 	}
+	d.rejoin(now)
 	d.unsure, d.unsureKey, d.crediting = 0, nil, false
 }

@@ -23,6 +23,7 @@ type story struct {
 	interruptions int
 	returns       int // of those, by themselves or by their owners
 	charges       charges
+	workforce     workforce
 }
 
 // replay applies the log in dir up to an index anew, command by command, to an empty state. It checks that every
@@ -30,7 +31,7 @@ type story struct {
 // end and what there was. A log whose beginning a snapshot replaced is not replayed: then there are no
 // commands.
 func replay(w *world, dir string, last uint64) (end picture, told story, err error) {
-	told.charges.bills = map[fleet.PodID]*bill{}
+	told.charges.bills, told.workforce = map[fleet.PodID]*bill{}, newWorkforce()
 	logs, err := raftboltdb.NewBoltStore(filepath.Join(dir, "raft.db"))
 	if err != nil {
 		return picture{}, told, err
@@ -82,6 +83,7 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 		before := map[fleet.PodID]fleet.Pod{}
 		err = store.View(func(v *state.View) error {
 			at, touched = commandTime(v, cmd)
+			s.workforce.lowers(v, cmd, at)
 			for _, id := range touched {
 				if rec, known := v.Pod(id); known {
 					before[id] = rec
@@ -112,6 +114,7 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 				if s.interrupted(old, rec) && !yields(store, cmd, old) {
 					w.broke("entry %d interrupts pod %s, which does not yield to what comes (%T): %+v", l.Index, id, cmd, old)
 				}
+				s.workforce.leaves(w, l.Index, cmd, old, rec)
 				s.charges.change(&old, &rec, at)
 			}
 			if known {
@@ -119,6 +122,9 @@ func (s *story) entry(w *world, store *state.Store, l raft.Log) error {
 					return err
 				}
 			}
+		}
+		if err := store.View(func(v *state.View) error { s.workforce.grows(w, v, l.Index, cmd); return nil }); err != nil {
+			return err
 		}
 	}
 	s.commands += len(cmds)

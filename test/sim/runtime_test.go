@@ -172,7 +172,7 @@ func (c *client) Task(ctx context.Context, id fleet.PodID) error {
 
 // Start implements pod.Runtime.
 func (c *client) Start(ctx context.Context, id fleet.PodID) (at time.Time, err error) {
-	err = c.do(ctx, func(m *machine) error {
+	err = c.do(ctx, func(m *machine) error { //nolint:contextcheck // what is started outlives the call
 		b := m.boxes[id]
 		switch {
 		case b == nil || b.Task == pod.TaskNone:
@@ -194,6 +194,9 @@ func (c *client) Start(ctx context.Context, id fleet.PodID) (at time.Time, err e
 			m.later(b, how.after, 3, false)
 		case "oom":
 			m.later(b, how.after, 137, true)
+		}
+		if isWorker(b.spec) {
+			m.work(b)
 		}
 		return nil
 	})
@@ -230,6 +233,8 @@ func (c *client) Freeze(ctx context.Context, id fleet.PodID, frozen bool) error 
 	return c.do(ctx, func(m *machine) error {
 		if b := m.boxes[id]; b != nil && b.Task == pod.TaskRunning {
 			b.Frozen = frozen
+			b.program.freeze(frozen)
+			m.watch.froze(b.spec.Pod, frozen)
 		}
 		return nil
 	})
@@ -249,6 +254,8 @@ func (c *client) Signal(ctx context.Context, id fleet.PodID, signal int) error {
 		switch kind := behaviorOf(b.spec.Image).kind; {
 		case signal == int(syscall.SIGKILL):
 			m.exit(b, 137, false)
+		case b.program != nil:
+			b.program.term()
 		case kind == "polite":
 			m.later(b, 2*time.Second, 0, false)
 		case kind != "stubborn":

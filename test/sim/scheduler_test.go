@@ -24,8 +24,10 @@ import (
 	"gantry/scheduler/feed/networks"
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
+	"gantry/scheduler/workers"
 )
 
 const (
@@ -33,6 +35,8 @@ const (
 	lookAtCredit   = 5 * time.Second
 	raftTimeout    = time.Second
 	hangLimit      = 5 * time.Second
+
+	snapshotInterval = 10 * time.Second
 )
 
 // member is a scheduler with its folder, whether it runs or not.
@@ -54,6 +58,9 @@ type process struct {
 	store    *state.Store
 	node     *replica.Node
 	raft     *raftEnd
+	jobs     jobs.Group // nothing: the cluster has no serverless endpoints
+	jobRaft  *raftEnd
+	workers  *workers.Workers
 	dispatch *dispatch.Server
 	service  *scheduler.Service
 	mux      *agentrpc.Mux
@@ -97,7 +104,7 @@ func (w *world) newMember() (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, replica.Create(raftDir(m.dir))
+	return m, errors.Join(replica.Create(raftDir(m.dir)), m.createJobs())
 }
 
 // memberAt makes a member's folder on a machine. The first one makes the seal key, the others have a copy of it.
@@ -140,7 +147,7 @@ func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) er
 	}
 	var open []*process
 	for _, m := range w.members {
-		p, err := m.open()
+		p, err := m.open() //nolint:contextcheck // its parts end with the member
 		if err != nil {
 			return err
 		}
@@ -148,6 +155,11 @@ func (w *world) found(ctx context.Context, n int, accounts []fleet.AccountID) er
 	}
 	if err := open[0].node.Bootstrap(ctx, all...); err != nil {
 		return err
+	}
+	if w.serverless {
+		if err := open[0].jobs.Bootstrap(ctx, all...); err != nil {
+			return err
+		}
 	}
 	lead, err := awaitLeader(ctx, open)
 	if err != nil {
@@ -207,25 +219,33 @@ func (m *member) open() (*process, error) {
 		Dir: raftDir(m.dir), ID: m.id, Address: m.addr, Store: p.store, Transport: p.raft, Log: log, Fatal: p.fatal,
 		HeartbeatTimeout: raftTimeout, HangLimit: hangLimit, DiskUsed: m.disk.used,
 		WrapLog:           func(l replica.Log) replica.Log { return simLog{l, m.disk} },
-		SnapshotThreshold: w.snapshotEvery, SnapshotInterval: 10 * time.Second, TrailingLogs: w.trailing,
+		SnapshotThreshold: w.snapshotEvery, SnapshotInterval: snapshotInterval, TrailingLogs: w.trailing,
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.raft.Close(), p.store.Close())
+	}
+	if err := p.openJobs(); err != nil {
+		return nil, errors.Join(err, p.node.Close(), p.raft.Close(), p.store.Close())
 	}
 	backends := volumes.Backends{Log: log, Secrets: func(b *fleet.Backend) (fleet.BackendSecrets, error) {
 		return p.service.BackendSecrets(b)
 	}}
 	disks := storage.New(p.store, backends, log)
-	p.dispatch = dispatch.New(dispatch.Config{
+	conf := dispatch.Config{
 		Store: p.store, Node: byClock{p.node, m}, Log: log, CertLife: w.certLife,
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
 		Backends:    backends, Feeds: []feed.Feed{networks.New(p.store, log), disks},
-	})
+	}
+	if w.serverless {
+		conf.Workers = func(host fleet.HostID, stream agentrpc.Link_JobsServer) error { return p.workers.Serve(host, stream) }
+	}
+	p.dispatch = dispatch.New(conf)
 	p.service = scheduler.New(scheduler.Config{
-		Store: p.store, Node: p.node, Dispatch: p.dispatch, Storage: disks, Sealer: sealer, Log: log, Now: m.now, Version: "sim",
+		Store: p.store, Node: p.node, Dispatch: p.dispatch, Storage: disks, Sealer: sealer, Log: log, Now: m.now, Version: "sim", Jobs: p.jobs,
 	})
+	p.newWorkers()
 	return p, nil
 }
 
@@ -249,6 +269,9 @@ func (p *process) stopTalking() {
 		p.unmute = p.world.wire.block(way{p.name, everyone}, way{everyone, p.name})
 		p.world.wire.kill(p.name, true)
 		_ = p.raft.Close()
+		if p.jobRaft != nil {
+			_ = p.jobRaft.Close()
+		}
 	})
 }
 
@@ -298,9 +321,15 @@ func (p *process) serve(ctx context.Context) {
 			loops.Go(func() error { return accountant.Run(lead) })
 			loops.Go(func() error { return drainer.Run(lead) })
 			loops.Go(func() error { return ender.Run(lead) })
+			if p.workers != nil {
+				loops.Go(func() error { return p.workers.Lead(lead) })
+			}
 			return loops.Wait()
 		})
 	})
+	if p.workers != nil {
+		group.Go(func() error { return p.leadJobs(ctx) })
+	}
 	group.Go(func() error {
 		<-ctx.Done()
 		p.grpc.Stop()
@@ -321,7 +350,7 @@ func (m *member) start() error {
 		return err
 	}
 	if err := p.begin(); err != nil {
-		return errors.Join(err, p.raft.Close(), p.node.Close(), p.store.Close())
+		return errors.Join(err, p.raft.Close(), p.node.Close(), p.closeJobs(), p.store.Close())
 	}
 	return nil
 }
@@ -338,12 +367,16 @@ func (m *member) kill(how unclean) {
 	m.disk.die()
 	if how != stateClean { // in the middle of what it does
 		w.check(p.node.Close())
+		if p.jobs.Node != nil {
+			w.check(p.jobs.Close())
+		}
 	}
 	p.cancel()
 	<-p.done
 	w.check(p.node.Close())
 	w.check(p.mux.Close())
 	w.runs(m, nil)
+	w.check(p.closeJobs())
 	w.learn(p) // what it applied last, hosts may have been told of
 	w.check(p.store.Close())
 	p.unmute()

@@ -354,7 +354,7 @@ func (d *driver) answered(what string, rec fleet.Pod, err error, refusals ...fle
 			d.owned[rec.ID] = rec.Account
 			d.ids = append(d.ids, rec.ID)
 		}
-	case strings.Contains(err.Error(), "too quickly") && !d.troubled():
+	case strings.Contains(err.Error(), "too quickly") && !d.troubled() && !d.serverless: // the autoscaler competes with users
 		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
 	case code == fleet.CodeUnavailable:
 		d.count[what+" unavailable"]++
@@ -491,7 +491,7 @@ func (d *driver) told(what string, err error, refusals ...fleet.Code) {
 	switch code := fleet.CodeOf(err); {
 	case err == nil:
 		d.count[what]++
-	case strings.Contains(err.Error(), "too quickly") && !d.troubled():
+	case strings.Contains(err.Error(), "too quickly") && !d.troubled() && !d.serverless: // the autoscaler competes with users
 		d.broke("%s: with %d callers the scheduler never came to a decision: %v", what, maxCalls, err)
 	case code == fleet.CodeUnavailable:
 		d.count[what+" unavailable"]++

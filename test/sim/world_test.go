@@ -34,6 +34,7 @@ type world struct {
 	rng      *rand.Rand // of the driver alone
 	wire     *wire
 	rafts    *rafts
+	jobRafts *rafts
 	ca       *pki.CA
 	size     int // of the control plane at first; 0: 1
 	log      *slog.Logger
@@ -41,6 +42,7 @@ type world struct {
 	accounts []fleet.AccountID
 	store    *server
 
+	serverless    bool          // there are endpoints, with jobs
 	certLife      time.Duration // of host certificates; 0: the default
 	snapshotEvery uint64        // 0: the default, which a run does not reach
 	trailing      uint64
@@ -69,6 +71,11 @@ type world struct {
 
 	evicts map[fleet.HostID]bool // hosts whose drains may stop what runs
 
+	backlog backlog              // the newest that any scheduler was seen with
+	tasks   map[string]*taskNote // what programs had of jobs, by id
+	hooked  int                  // calls of webhooks
+	frozen  int                  // how often a worker was frozen
+
 	lastMember, restored int
 }
 
@@ -86,6 +93,7 @@ func newWorld(t testing.TB, seed uint64, change func(*world)) *world {
 	}
 	w.log = slog.New(w.lines)
 	w.users, w.lives, w.rafts = rand.New(rand.NewPCG(seed, 3)), map[*member]*process{}, newRafts(w.wire)
+	w.jobRafts, w.tasks = newRafts(w.wire), map[string]*taskNote{}
 	w.store = newServer(w)
 	w.schedDir = filepath.Join(w.dir, "scheduler-1")
 	if change != nil {
@@ -121,6 +129,9 @@ func (w *world) close() {
 	}
 	for _, m := range w.members {
 		m.kill(stateClean)
+	}
+	for _, h := range w.allHosts() {
+		h.powerOff()
 	}
 }
 
@@ -242,7 +253,7 @@ func (w *world) machineOf(id fleet.HostID) *machine {
 // principal is a user of an account.
 func principal(account fleet.AccountID) fleet.Principal {
 	can, _ := fleet.Preset("all")
-	return fleet.Principal{Account: account, Can: can}
+	return fleet.Principal{Account: account, Can: can, Invoke: []string{fleet.InvokeAll}}
 }
 
 // create asks for a pod.
