@@ -11,7 +11,10 @@ import (
 
 // TestAHandoverThatMayStillComeIsOfUnknownOutcome for a caller that does not wait for its end.
 func TestAHandoverThatMayStillComeIsOfUnknownOutcome(t *testing.T) {
-	members := three(t, calm)
+	members := three(t, func(c *Config) {
+		calm(c)
+		c.RequestTimeout = 3 * time.Second // Raft waits that long for the answer, and a watch for longer
+	})
 	first := leader(t, members)
 	first.put(t, 1)
 	mute := others(members, first)[0]
@@ -26,26 +29,14 @@ func TestAHandoverThatMayStillComeIsOfUnknownOutcome(t *testing.T) {
 	if err := first.Transfer(ctx, mute.cfg.ID); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrBusy) {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, "the handover is over", func() bool {
-		_, err := first.barrier()
-		return err == nil && !first.handover.Load()
-	})
-	if err := first.transferOnce(mute.self()); err == nil || !first.handover.Load() {
-		t.Errorf("a handover that failed is not watched: %v", err)
-	}
-	last := first.LastIndex()
-	ctx, cancel = context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- first.Transfer(ctx, mute.cfg.ID) }()
-	eventually(t, "an entry is written for the next handover", func() bool { return first.LastIndex() > last })
-	cancel()
-	if err := <-ended; !errors.Is(err, ErrBusy) {
-		t.Errorf("to a member that has not acknowledged it: %v", err)
-	}
+	eventually(t, "a handover that failed is watched", first.handover.Load)
 	eventually(t, "the leader takes commands again", func() bool {
 		_, err := first.Propose(within(t), account(2))
-		return err == nil
+		return err == nil && !first.handover.Load()
 	})
+	if len(first.fatal) > 0 {
+		t.Error(<-first.fatal)
+	}
 }
 
 // TestAHandoverIsWatchedOnce, by one watch that ends with the handover or the node, and ends nothing but itself.
