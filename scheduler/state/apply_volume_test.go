@@ -11,6 +11,7 @@ import (
 func TestVolumes(t *testing.T) {
 	w := newWorld(t).settle()
 	w.must(PutBackend{Backend: localBackend("b-fast"), New: true})
+	w.must(PutDataCenter{fleet.DataCenter{ID: "dc-9", Name: "Nine"}})
 	but := func(change func(*fleet.Volume)) CreateVolume {
 		c := CreateVolume{Volume: newVolume("volume00000001", "b-fast")}
 		change(&c.Volume)
@@ -27,6 +28,7 @@ func TestVolumes(t *testing.T) {
 		"too large":              {fleet.CodeInvalid, func(v *fleet.Volume) { v.SizeGB = 4097 }},
 		"no tier":                {fleet.CodeInvalid, func(v *fleet.Volume) { v.Type = "" }},
 		"another tier":           {fleet.CodeStale, func(v *fleet.Volume) { v.Type = fleet.VolumeStandard }},
+		"another data center":    {fleet.CodeStale, func(v *fleet.Volume) { v.DataCenter = "dc-9" }},
 		"an unknown backend":     {fleet.CodeStale, func(v *fleet.Volume) { v.Backend = "b-9" }},
 		"no directory":           {fleet.CodeInvalid, func(v *fleet.Volume) { v.Dir = "" }},
 		"a path":                 {fleet.CodeInvalid, func(v *fleet.Volume) { v.Dir = "../" + v.Dir[3:] }},

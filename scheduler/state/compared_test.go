@@ -36,6 +36,24 @@ func TestDataThatWasLetGoIsNotTakenBack(t *testing.T) {
 	w.check()
 }
 
+// TestALeftoverIsNotAdopted by another restore: what was to go goes.
+func TestALeftoverIsNotAdopted(t *testing.T) {
+	w := newWorld(t).settle()
+	w.create("run-1", "host-a", 0)
+	w.must(w.report("run-1", fleet.EventRunning))
+	runs := w.runs("run-1")
+	w.lose("host-a")
+	w.must(FenceHost{Host: "host-a", At: at(60)}, w.back("host-a", runs))
+	if h := w.host("host-a"); len(h.Leftovers) != 1 || h.Leftovers[0].Pod != "run-1" {
+		t.Fatalf("leftovers of a fenced host: %v", h.Leftovers)
+	}
+	w.must(restore(7), w.back("host-a", runs))
+	if h, p := w.host("host-a"), w.pod("run-1"); len(h.Leftovers) != 1 || p.Held || p.Status.Active() {
+		t.Errorf("leftovers %v; the pod is %s, held %v", h.Leftovers, p.Status, p.Held)
+	}
+	w.check()
+}
+
 // TestAPodMovesOnlyToWhereItsVolumeIs, also in the eyes of a control plane that was restored.
 func TestAPodMovesOnlyToWhereItsVolumeIs(t *testing.T) {
 	w := newWorld(t).settle().furnish()
@@ -46,6 +64,8 @@ func TestAPodMovesOnlyToWhereItsVolumeIs(t *testing.T) {
 		p.Spec.Network = &fleet.NetworkMount{Volume: volume}
 		return &p
 	}
+	ended, keeps := pod, pod
+	ended.Status, keeps.Spec.Persistent = fleet.StatusTerminated, &fleet.PersistentMount{SizeGB: 1}
 	w.inTxn(at(70), func(txn *txn) {
 		for name, c := range map[string]struct {
 			pod    *fleet.Pod
@@ -54,6 +74,7 @@ func TestAPodMovesOnlyToWhereItsVolumeIs(t *testing.T) {
 		}{
 			"without a volume": {&pod, "dc-9", true}, "with it": {with("vol-1"), "dc-1", true},
 			"away from it": {with("vol-1"), "dc-9", false}, "with one that is gone": {with("gone"), "dc-1", false},
+			"that is terminated": {&ended, "dc-9", false}, "with data": {&keeps, "dc-9", false},
 		} {
 			x := comparison{
 				t: txn, host: &fleet.Host{ID: "host-a", DataCenter: c.center}, runs: map[fleet.PodID]*HostPod{"pod-1": {Pod: "pod-1", Incarnation: 2}},

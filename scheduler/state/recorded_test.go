@@ -121,7 +121,7 @@ func TestARebootLeavesATerminatedPodItsDataAlone(t *testing.T) {
 		pod.Need, pod.GPUs, pod.Held = fleet.Resources{DiskGB: 120}, nil, true
 		holds(&pod)
 		w.inTxn(at(60), func(txn *txn) { ReportPods{}.gone(txn, &pod, fleet.EventReboot) })
-		if pod := w.pod("pod-1"); !pod.Held || pod.Need != (fleet.Resources{DiskGB: 100}) || len(pod.GPUs) != 0 {
+		if !pod.Held || pod.Need != (fleet.Resources{DiskGB: 100}) || len(pod.GPUs) != 0 {
 			t.Errorf("%s: it holds %+v and %v", name, pod.Need, pod.GPUs)
 		}
 	}

@@ -442,6 +442,11 @@ func TestARestoreKeepsWhatUnknownPodsMayHave(t *testing.T) {
 	if !w.said(index)[Event{Kind: KindStorage, ID: "b-fast"}] {
 		t.Error("who looks after the backend is not told")
 	}
+	index = w.s.Index()
+	w.must(back("host-b", unknown))
+	if w.said(index)[Event{Kind: KindStorage, ID: "b-fast"}] {
+		t.Error("who looks after the backend is told of a host that kept nothing back")
+	}
 	w.volume("vol-2")
 	w.must(gone())
 	w.view(func(v *View) {
