@@ -410,6 +410,9 @@ func TestConnectionsAreForgottenWhenTheyEnd(t *testing.T) {
 	if len(s.open) != 2 || conns[0].Close() != nil || len(s.open) != 1 || s.Addr().String() != "me:1" {
 		t.Errorf("%d are open, at %s", len(s.open), s.Addr())
 	}
+	if err := conns[0].Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed once more: %v", err)
+	}
 	if err := errors.Join(s.Close(), s.Close()); err != nil || len(s.open) != 0 {
 		t.Errorf("%v, %d are open", err, len(s.open))
 	}
