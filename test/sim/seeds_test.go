@@ -85,7 +85,8 @@ func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
 		if w.size == 0 {
 			w.size = 3
 		}
-		w.serverless = seed%3 == 0 && !jumps(seed) && w.size <= 3 // five schedulers cost twice as much, and show no more of jobs
+		// Five schedulers cost twice as much, and show no more of jobs.
+		w.serverless = seed%3 == 0 && !jumps(seed) && w.size <= 3
 		if seed%4 == 0 { // with snapshots in the place of most of the log
 			w.snapshotEvery, w.trailing = 100, 20
 		}
