@@ -9,12 +9,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
 	"gantry/api/v2"
 	"gantry/fleet"
+	"gantry/internal/share"
 )
 
 // Service reads files; see scheduler/files.Files.
@@ -25,6 +27,7 @@ type Service interface {
 const (
 	prefix  = "/v2/files/"
 	most    = 256              // files that are read at a time
+	mostOf  = 32               // by one address
 	longest = 10 * time.Minute // that reading one takes
 )
 
@@ -36,12 +39,12 @@ type API struct {
 	service Service
 	log     *slog.Logger
 	now     func() time.Time
-	slots   chan struct{}
+	held    *share.Held[netip.Addr]
 }
 
-// New returns an API.
-func New(service Service, now func() time.Time, log *slog.Logger) *API {
-	return &API{service, log, now, make(chan struct{}, most)}
+// New returns an API. trusted tells addresses that speak for many readers; nil: none.
+func New(service Service, now func() time.Time, trusted func(netip.Addr) bool, log *slog.Logger) *API {
+	return &API{service, log, now, share.NewHeld(most, mostOf, trusted)}
 }
 
 // asked and told are the headers that go to the storage and come from it.
@@ -57,14 +60,18 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, http.StatusMethodNotAllowed, "method not allowed")
 		return
 	}
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	default:
+	reader := share.Of(r.RemoteAddr)
+	switch a.held.Take(reader) {
+	case share.Own:
+		w.Header().Set("Retry-After", "1")
+		a.refuse(w, http.StatusTooManyRequests, "too many files are read at a time from your address")
+		return
+	case share.All:
 		w.Header().Set("Retry-After", "1")
 		a.refuse(w, http.StatusServiceUnavailable, "too many files are read at a time")
 		return
 	}
+	defer a.held.Give(reader)
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(longest)) // a server without deadlines has the context

@@ -126,7 +126,6 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	d.files = files.New(files.Config{
 		Store: m.store, Node: m.node, Sealer: m.sealer, URL: c.apiURL(api), HTTP: files.NewHTTP(), Log: log, Now: time.Now,
 	})
-	d.results = filesface.New(d.files, time.Now, log)
 	d.workers = workers.New(workers.Config{
 		Store: m.store, Node: m.node, Jobs: m.jobs, Pods: d.service, Live: d.dispatch.Live, Result: d.files.Result, Tell: d.tell, Log: log, Now: time.Now,
 		Health: func(id fleet.EndpointID, pod fleet.PodID) (balance.Health, bool) { return d.balancer.Health(id, pod) },
@@ -166,6 +165,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	if err != nil {
 		return nil, err
 	}
+	d.results = filesface.New(d.files, time.Now, believed, log)
 	d.proxy = proxy.New(proxy.Config{
 		Domain: c.ProxyDomain, Dialer: d.service, Targets: d.service, Log: log, Trusted: believed,
 		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount,

@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 	log := slog.New(slog.DiscardHandler)
 	c := files.Config{Store: s.Store, Node: s.Node, Sealer: s.Sealer, HTTP: files.NewHTTP(), Log: log, Now: s.Now}
 	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		filesface.New(s.files, s.Now, log).ServeHTTP(w, r)
+		filesface.New(s.files, s.Now, nil, log).ServeHTTP(w, r)
 	}))
 	t.Cleanup(s.api.Close)
 	c.URL = s.api.URL
