@@ -11,7 +11,7 @@ import (
 
 func init() {
 	addRows(instantRows, "201 cluster", "200 clusters", "200 cluster record", "200 cluster renamed", "204 cluster", "200 pods of a cluster",
-		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods", "200 cluster restarted", "409 cluster")
+		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods", "200 cluster restarted")
 }
 
 const (
