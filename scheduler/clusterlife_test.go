@@ -26,13 +26,15 @@ func (w *world) runningCluster(on fleet.OnFailure) fleet.ClusterPods {
 // mind looks after clusters until a condition holds.
 func (w *world) mind(t *testing.T, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	care := &control.Clusters{Store: w.store, Node: w, Pods: w.svc, Every: time.Millisecond, Log: w.svc.Log, Clock: w.clock}
 	done := make(chan error, 1)
 	go func() { done <- care.Run(ctx) }()
-	deadline := time.Now().Add(10 * time.Second)
-	for !holds() && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond) // between two looks at a condition
+	for {
+		_, seen, _ := w.store.Events(0)
+		if holds() || w.store.Wait(ctx, seen) != nil {
+			break
+		}
 	}
 	cancel()
 	if err := <-done; err != nil || !holds() {

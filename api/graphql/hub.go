@@ -2,8 +2,8 @@ package graphql
 
 import "context"
 
-// An installation has no hub, no public model endpoints and no repository of models. Clients that list them find none, so that
-// nothing ever fills in the records below.
+// An installation has no hub and no repository of models, and its public models are not listed for users. Clients that list them find
+// none, so that nothing ever fills in the records below.
 type (
 	listing struct {
 		ID                                                                        string

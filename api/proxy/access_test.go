@@ -86,6 +86,20 @@ func TestAPortThatNeedsAKey(t *testing.T) {
 	}
 }
 
+// TestAPortThatNeedsAKeyTellsNobodyElseOfItsPod: how the pod is, the account alone is told.
+func TestAPortThatNeedsAKeyTellsNobodyElseOfItsPod(t *testing.T) {
+	s := lockedSite(t, fleet.HTTPSetting{Keyed: true})
+	if err := s.plane.Report(s.pod, fleet.EventFailed); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, got := s.knock(t, http.MethodGet, "/"); status != 401 || strings.Contains(got, "code") {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, _, got := s.knock(t, http.MethodGet, "/", "Authorization", "Bearer "+plane.KeyText(plane.User).Reveal()); status != 502 {
+		t.Errorf("%d %s", status, got)
+	}
+}
+
 // TestALinkToAPort is a cookie after it was opened. Neither reaches the pod, and what the pod's own pages say does.
 func TestALinkToAPort(t *testing.T) {
 	s := lockedSite(t, fleet.HTTPSetting{Keyed: true})

@@ -30,7 +30,8 @@ const DefaultDomain = "proxy.localhost"
 type Targets interface {
 	// HTTPPort returns whose pod it is, and what is set for the port, when the pod runs and lists the
 	// port as http. It is asked for every request, so it answers from memory. Errors: not_found when
-	// there is no such pod or port, not_allowed when the pod does not run, unavailable when that cannot be told.
+	// there is no such pod or port, not_allowed when the pod does not run (with what is set for the port
+	// nevertheless), unavailable when that cannot be told.
 	HTTPPort(ctx context.Context, pod fleet.PodID, port int) (fleet.AccountID, fleet.HTTPSetting, error)
 	// OpensPort reports, from memory, whether a key or the token of a link lets requests pass to a port that needs one.
 	OpensPort(pod fleet.PodID, port int, credential fleet.Secret) bool
@@ -229,6 +230,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 	}
 	defer p.pods.Give(target.Pod)
 	owner, setting, err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port)
+	if setting.Keyed && !p.admit(w, r, target) { // nor is anybody else told how the pod is
+		return
+	}
 	if err != nil {
 		status, text := meaning(err)
 		if fleet.CodeOf(err) == fleet.CodeUnavailable {
@@ -243,9 +247,6 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 		return
 	}
 	defer p.accounts.Give(owner)
-	if setting.Keyed && !p.admit(w, r, target) {
-		return
-	}
 	if setting.Most > 0 {
 		most := time.Duration(setting.Most) * time.Second
 		ctx, cancel := context.WithTimeoutCause(r.Context(), most, errTooLong)

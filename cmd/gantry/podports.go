@@ -52,14 +52,16 @@ func (f httpFlags) into(body *v2.PodSettings) error {
 func httpText(settings []v2.PortSetting) string {
 	var out []string
 	for _, one := range settings {
-		text := strconv.Itoa(one.Port)
+		var rules []string
 		if one.Access == v2.AccessKey {
-			text += " needs a key or a link"
+			rules = append(rules, "needs a key or a link")
 		}
 		if one.Timeout > 0 {
-			text += fmt.Sprintf(" ends requests after %d s", one.Timeout)
+			rules = append(rules, fmt.Sprintf("ends requests after %d s", one.Timeout))
 		}
-		out = append(out, text)
+		if len(rules) > 0 {
+			out = append(out, fmt.Sprintf("%d %s", one.Port, strings.Join(rules, " and ")))
+		}
 	}
 	return strings.Join(out, "; ")
 }
