@@ -58,8 +58,8 @@ func TestCompletion(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"po":                          "pod",
-		"pod l":                       "list logs",
-		"pods li":                     "list",
+		"pod l":                       "link list logs",
+		"pods li":                     "link list",
 		"pod list --st":               "--status",
 		"pod list --output j":         "json jsonpath=",
 		"pod list --output=y":         "--output=yaml",
