@@ -33,10 +33,11 @@ func (b *bench) give(s *pod.ContainerSpec, base uint32) {
 	}
 	held, err := userns.New(base, unix.CLONE_NEWNET)
 	b.must(err)
-	s.NetNS = filepath.Join(b.TempDir(), "net")
-	b.must(userns.Pin(held.Net, s.NetNS))
+	pinned := filepath.Join(b.TempDir(), "net")
+	b.must(userns.Pin(held.Net, pinned))
 	b.must(held.Close())
-	b.Cleanup(func() { b.must(userns.Unpin(s.NetNS)) })
+	b.Cleanup(func() { b.must(userns.Unpin(pinned)) })
+	s.NetNS = pinned
 	if out, err := exec.Command("nsenter", "--net="+s.NetNS, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		b.Fatalf("loopback: %v: %s", err, out)
 	}
