@@ -127,6 +127,45 @@ func (c cgroupFS) memoryPeak(id fleet.PodID) int64 {
 	return n
 }
 
+// freeze has the processes of a pod's group stand still, or go on, and waits until they do. Without a group, or a freezer, the error is
+// fs.ErrNotExist.
+func (c cgroupFS) freeze(ctx context.Context, id fleet.PodID, still bool) error {
+	file, value := filepath.Join(c.root, "freezer", c.path(id), "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}
+	if c.unified() {
+		file, value = filepath.Join(c.root, c.path(id), "cgroup.freeze"), map[bool]string{true: "1", false: "0"}
+	}
+	for deadline := time.Now().Add(cgroupTimeout); ; {
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		// Again each time: in version 1 a process that begins meanwhile can keep a group from being frozen.
+		_, err = f.WriteString(value[still])
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		if now, err := c.frozen(id); err != nil || now == still {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("processes of the control group do not stand still, or do not go on")
+		}
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// frozen reports whether all processes of a pod's group stand still; fs.ErrNotExist as for freeze.
+func (c cgroupFS) frozen(id fleet.PodID) (bool, error) {
+	file, line := filepath.Join(c.root, "freezer", c.path(id), "freezer.state"), "FROZEN\n"
+	if c.unified() {
+		file, line = filepath.Join(c.root, c.path(id), "cgroup.events"), "frozen 1\n"
+	}
+	text, err := os.ReadFile(file)
+	return slices.Contains(slices.Collect(strings.Lines(string(text))), line), err
+}
+
 // clear kills what is left in a pod's group and removes it. runc does so itself; what is left is
 // from a runtime that died.
 func (c cgroupFS) clear(ctx context.Context, id fleet.PodID) error {

@@ -1,13 +1,23 @@
 package ctrd
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"golang.org/x/sys/unix"
+
+	"gantry/agent/containerfs"
 	"gantry/agent/ctrd/ctrdtest"
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -74,4 +84,69 @@ func TestFreeze(t *testing.T) {
 	b.start(s)
 	must(t, b.r.Freeze(ctx, s.Pod, true))
 	b.remove(s.Pod) // also what is frozen
+}
+
+// TestAThawOfWhatTheShimFroze: an agent of before had the shim freeze a container; commands run in it again after the thaw.
+func TestAThawOfWhatTheShimFroze(t *testing.T) {
+	x := setupExec(t, nil)
+	_, err := x.r.client.TaskService().Pause(x.r.in(t.Context()), &tasks.PauseTaskRequest{ContainerID: string(x.s.Pod)})
+	must(t, err)
+	if !x.look(x.s.Pod).Frozen {
+		t.Error("it is not frozen")
+	}
+	must(t, x.r.Freeze(t.Context(), x.s.Pod, false))
+	if x.look(x.s.Pod).Frozen {
+		t.Error("it is frozen")
+	}
+	if out, diag, code := x.run(containerfs.ExecSpec{Command: []string{"echo", "again"}}, ""); out != "again\n" || code != 0 {
+		t.Errorf("%q, %q, %d", out, diag, code)
+	}
+}
+
+// TestFreezerOfTheSecondVersion freezes a process by a hierarchy of cgroup v2.
+func TestFreezerOfTheSecondVersion(t *testing.T) {
+	root := t.TempDir()
+	must(t, unix.Mount("none", root, "cgroup2", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(root, 0)) })
+	c := cgroupFS{root: root, parent: "gantry-freezer-test"}
+	if err := c.freeze(t.Context(), "one", true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a group: %v", err)
+	}
+	must(t, os.MkdirAll(filepath.Join(root, c.path("one")), 0o755))
+	t.Cleanup(func() {
+		must(t, c.clear(context.Background(), "one"))
+		c.removeParents()
+	})
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	must(t, os.WriteFile(filepath.Join(root, c.path("one"), "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+	must(t, c.freeze(t.Context(), "one", true))
+	is := func(want bool) {
+		t.Helper()
+		if got, err := c.frozen("one"); got != want || err != nil {
+			t.Errorf("frozen is %t, %v", got, err)
+		}
+	}
+	is(true)
+	_, err = in.Write([]byte("x"))
+	must(t, err)
+	got := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(out, make([]byte, 1))
+		got <- err
+	}()
+	select {
+	case <-got:
+		t.Error("it ran while it was frozen")
+	case <-time.After(100 * time.Millisecond):
+	}
+	must(t, c.freeze(t.Context(), "one", false))
+	must(t, <-got)
+	is(false)
+	must(t, in.Close())
+	must(t, cmd.Wait())
 }

@@ -2,6 +2,8 @@ package ctrd
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -182,12 +184,20 @@ func (r *Runtime) Wait(ctx context.Context, id fleet.PodID) error {
 }
 
 // Freeze has all processes of the container stand still (the kernel's cgroup freezer), or go on. One that does already, or has ended, is
-// success.
+// success. Where runc runs containers, the freezer is told directly: runc is a process that takes longer than a job may wait for a thaw.
 func (r *Runtime) Freeze(ctx context.Context, id fleet.PodID, still bool) error {
 	ctx = r.in(ctx)
 	op, want := "thaw the processes", tasktypes.Status_RUNNING
 	if still {
 		op, want = "freeze the processes", tasktypes.Status_PAUSED
+	}
+	// What the shim froze, for an agent of before, it must thaw: it refuses commands until then.
+	if r.cfg.RuntimeClass == "" && (still || !r.frozenByShim(ctx, id)) {
+		if err := r.cgroups.freeze(ctx, id, still); err == nil {
+			return nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fault(op, err)
+		}
 	}
 	err := effect(ctx, func(ctx context.Context) (err error) {
 		if still {
@@ -205,6 +215,12 @@ func (r *Runtime) Freeze(ctx context.Context, id fleet.PodID, still bool) error 
 		return nil
 	}
 	return fault(op, err)
+}
+
+// frozenByShim reports whether the shim takes the container for frozen.
+func (r *Runtime) frozenByShim(ctx context.Context, id fleet.PodID) bool {
+	p, err := r.process(ctx, id)
+	return err == nil && p.Status == tasktypes.Status_PAUSED
 }
 
 // Signal sends a signal by its Linux number to the process; a process that is gone is success.
