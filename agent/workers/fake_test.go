@@ -206,6 +206,11 @@ func newLab(t *testing.T) *lab {
 
 // start starts the agent. begins says that the worker's process does too.
 func (l *lab) start(begins bool) {
+	l.boot(func() { must(l.T, l.gate.Open(podID, 1, begins)) })
+}
+
+// boot starts the agent, which does something before it looks for a scheduler.
+func (l *lab) boot(first func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.gate = New(ctx, Config{Dir: l.dir, Log: slog.New(slog.DiscardHandler), times: l.times, Listen: func(fleet.PodID) (net.Listener, error) {
 		at, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,7 +219,7 @@ func (l *lab) start(begins bool) {
 		}
 		return at, err
 	}})
-	must(l.T, l.gate.Open(podID, 1, begins))
+	first()
 	l.gate.Begin(l.conn)
 	l.stopAgent = func() { cancel(); l.gate.Wait() }
 }

@@ -130,6 +130,31 @@ func TestACrashedWorkersJobsAreNotCalledUnseen(t *testing.T) {
 	}
 }
 
+// TestJobsOfBeforeARebootAreLost, not unseen: the agent is told of them before it starts the pod anew. It says so at once, and in the next
+// stream.
+func TestJobsOfBeforeARebootAreLost(t *testing.T) {
+	l := newLab(t)
+	l.connected()
+	l.leave()
+	l.stopAgent()
+	l.note(func() { l.held = []*agentrpc.JobHeld{{PodId: podID, JobId: "j", Attempt: 1}} })
+	l.boot(func() {})
+	l.comeBack()
+	for told := false; !told; time.Sleep(time.Millisecond) {
+		l.gate.mu.Lock()
+		told = l.gate.held != nil
+		l.gate.mu.Unlock()
+	}
+	must(t, l.gate.Open(podID, 2, true))
+	for n := range 2 {
+		if r := l.said(n + 1); r.GetKind() != agentrpc.JobReport_LOST || r.GetAttempt() != 1 {
+			t.Errorf("%v", r)
+		}
+		l.leave()
+		l.comeBack()
+	}
+}
+
 // TestManyJobsAtOnce: a batch is at most what was asked for, and each job is answered once.
 func TestManyJobsAtOnce(t *testing.T) {
 	l := newLab(t)

@@ -129,8 +129,15 @@ func (g *Gate) Open(id fleet.PodID, incarnation uint64, begins bool) error {
 			w.jobs[r.Job] = &job{id: r.Job, attempt: r.Attempt, turn: make(chan struct{}, 1), final: r}
 		}
 	}
-	if g.held != nil && !begins {
+	switch {
+	case g.held != nil && !begins:
 		w.resolve(g.held[id], false)
+	case begins:
+		for _, h := range g.held[id] { // in a life of the host before this one
+			if w.jobs[h.GetJobId()] == nil && g.past[id][h.GetJobId()] {
+				w.missing(h)
+			}
+		}
 	}
 	g.wg.Go(func() { w.serve(l) })
 	return nil
@@ -190,13 +197,18 @@ func (g *Gate) close(id fleet.PodID) {
 		w.drain()
 		w.end()
 		delete(g.workers, id)
-		if g.past[id] == nil {
-			g.past[id] = map[string]bool{}
-		}
 		for _, j := range w.jobs {
-			g.past[id][j.id] = true
+			g.remember(id, j.id)
 		}
 	}
+}
+
+// remember notes that an earlier incarnation of a pod may have had a job.
+func (g *Gate) remember(id fleet.PodID, job string) {
+	if g.past[id] == nil {
+		g.past[id] = map[string]bool{}
+	}
+	g.past[id][job] = true
 }
 
 // serve answers the worker until it is ended or the agent ends.

@@ -130,6 +130,9 @@ func (g *Gate) begin(held *agentrpc.JobsHeld) {
 	for _, h := range held.GetJobs() {
 		id := fleet.PodID(h.GetPodId())
 		g.held[id] = append(g.held[id], h)
+		if first && g.workers[id] == nil {
+			g.remember(id, h.GetJobId()) // the pod is not started again yet
+		}
 	}
 	for id, w := range g.workers {
 		w.resolve(g.held[id], first)

@@ -312,14 +312,10 @@ func (w *worker) resolve(list []*agentrpc.JobHeld, first bool) {
 		j := w.jobs[h.GetJobId()]
 		switch {
 		case j == nil:
-			j = &job{id: h.GetJobId(), attempt: h.GetAttempt(), chunks: h.GetChunks(), taken: time.Now(), turn: make(chan struct{}, 1)}
-			w.jobs[j.id] = j
-			switch {
-			case w.known && (first || w.gate.past[w.id][j.id]):
-				w.finish(j, agentrpc.JobReport_LOST, "the worker that had the job ended")
-			case w.known: // it was given in a stream that broke
-				w.refuse(j)
+			if first && w.known {
+				w.gate.remember(w.id, h.GetJobId())
 			}
+			w.missing(h)
 		case j.attempt == 0:
 			j.attempt, j.chunks, j.taken = h.GetAttempt(), h.GetChunks(), time.Now()
 			if j.final != nil {
@@ -353,6 +349,18 @@ func (w *worker) resolve(list []*agentrpc.JobHeld, first bool) {
 		}
 	}
 	w.learn()
+}
+
+// missing takes a job in that the cluster believes the worker to have.
+func (w *worker) missing(h *agentrpc.JobHeld) {
+	j := &job{id: h.GetJobId(), attempt: h.GetAttempt(), chunks: h.GetChunks(), taken: time.Now(), turn: make(chan struct{}, 1)}
+	w.jobs[j.id] = j
+	switch {
+	case w.known && w.gate.past[w.id][j.id]:
+		w.finish(j, agentrpc.JobReport_LOST, "the worker that had the job ended")
+	case w.known: // it was given in a stream that broke
+		w.refuse(j)
+	}
 }
 
 // learn notes that all jobs of the worker are known.

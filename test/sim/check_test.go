@@ -26,8 +26,10 @@ type picture struct {
 }
 
 // text is the whole state in words, the same for the same state.
-func (p picture) text() string {
-	text, err := json.Marshal(p.all)
+func (p picture) text() string { return inWords(p.all) }
+
+func inWords(all []any) string {
+	text, err := json.Marshal(all)
 	if err != nil {
 		return err.Error()
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -126,11 +125,7 @@ func (b *backlog) text() string {
 		}
 		all[jobs.IDText(id, false)] = j
 	}
-	text, err := json.Marshal([]any{b.counts, all})
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	return inWords([]any{b.counts, all})
 }
 
 // learnJobs takes over what a scheduler has applied of jobs, if nobody has applied more.

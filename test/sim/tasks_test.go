@@ -263,7 +263,7 @@ func (c *checker) sameJobs() {
 		b := readJobs(p.jobs.Jobs)
 		text := b.text()
 		if other, known := texts[b.index]; known && other != text {
-			c.w.broke("I7: %s has other jobs at index %d than others have", p.name, b.index)
+			c.w.broke("I7: %s has other jobs at index %d than others have:\n%s\n%s", p.name, b.index, text, other)
 		}
 		texts[b.index] = text
 	}
