@@ -140,8 +140,8 @@ func TestFreezerOfTheSecondVersion(t *testing.T) {
 		got <- err
 	}()
 	select {
-	case <-got:
-		t.Error("it ran while it was frozen")
+	case err := <-got:
+		t.Errorf("it ran while it was frozen: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	must(t, c.freeze(t.Context(), "one", false))

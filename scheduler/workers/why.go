@@ -108,7 +108,12 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 		return starting
 	case d.refused != "":
 		return d.refused
-	case before < 0 && waiting == 0 || before <= 0 && counts.Idle > 0:
+	case before < 0 && waiting == 0:
+		return ""
+	case before <= 0 && counts.Idle > 0:
+		if thing == "job" && waiting > 0 && !d.asked() {
+			return fmt.Sprintf("no worker asks for a job, though %d of %d have none", counts.Idle, ready)
+		}
 		return ""
 	}
 	line := number(before, "job") + " before this one"
@@ -122,6 +127,16 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 		return "the account has as many workers as it may have, " + line
 	}
 	return line
+}
+
+// asked reports whether a worker of the endpoint asks for a job. The caller holds mu.
+func (d *desk) asked() bool {
+	for _, k := range d.workers {
+		if k.slots > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // starting says what the workers of an endpoint do that have not asked for a job yet; empty: there are none.

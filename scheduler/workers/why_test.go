@@ -70,6 +70,16 @@ func TestAJobSaysWhyItWaits(t *testing.T) {
 	s.must2(s.PurgeJobs(t.Context(), s.who, s.endpoint))
 	s.must2(s.CancelJob(t.Context(), s.who, s.endpoint, g.GetJobId()))
 	s.waits(first, "", "")
+	if l.next().GetStop() == nil {
+		t.Fatal("the worker was not told to stop")
+	}
+	// It does not ask for another job.
+	last := s.submit(`4`)
+	const idle = "no worker asks for a job, though 1 of 1 have none"
+	s.waits(last, idle, idle)
+	l.wants(p.ID, 1)
+	l.given()
+	s.waits(last, "", "")
 }
 
 func (s *shop) must2(_ any, err error) {

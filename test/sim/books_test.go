@@ -25,15 +25,15 @@ type books struct {
 	held    bool // the log's time
 	balance map[fleet.AccountID]fleet.Money
 	rate    map[fleet.AccountID]fleet.Money
-	pods    map[fleet.PodID]fleet.Money // what each was charged that is no worker
-	workers map[string]fleet.Money      // what all workers of an endpoint were
+	pods    map[fleet.PodID]fleet.Money // what each was charged that stands alone
+	sets    map[string]fleet.Money      // what all workers of an endpoint, or members of a cluster, were
 	of      map[fleet.AccountID]fleet.Money
 }
 
 func readBooks(v *state.View) (books, error) {
 	b := books{
 		balance: map[fleet.AccountID]fleet.Money{}, rate: map[fleet.AccountID]fleet.Money{},
-		pods: map[fleet.PodID]fleet.Money{}, workers: map[string]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
+		pods: map[fleet.PodID]fleet.Money{}, sets: map[string]fleet.Money{}, of: map[fleet.AccountID]fleet.Money{},
 	}
 	if clock := v.Clock(); clock != nil {
 		b.at, b.held = clock.At, clock.Held()
@@ -48,8 +48,8 @@ func readBooks(v *state.View) (books, error) {
 			switch h.Kind {
 			case fleet.ChargePod:
 				b.pods[fleet.PodID(h.ID)] += h.Amounts.Total()
-			case fleet.ChargeEndpoint:
-				b.workers[h.ID] += h.Amounts.Total()
+			case fleet.ChargeEndpoint, fleet.ChargeCluster:
+				b.sets[h.ID] += h.Amounts.Total()
 			}
 			b.of[a.ID] += h.Amounts.Total()
 		}
@@ -58,7 +58,7 @@ func readBooks(v *state.View) (books, error) {
 }
 
 // text is the same for the same books.
-func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.workers, b.of) }
+func (b books) text() string { return fmt.Sprint(b.balance, b.rate, b.pods, b.sets, b.of) }
 
 // charge is what a pod's record says that it costs.
 type charge struct {
@@ -213,17 +213,17 @@ func (c *charges) check(w *world, end picture) int {
 			w.broke("money: pod %s was charged %d and never was", id, end.books.pods[id])
 		}
 	}
-	workers := map[string]*bill{}
-	for id := range end.books.workers {
-		workers[id] = &bill{}
+	sets := map[string]*bill{}
+	for id := range end.books.sets {
+		sets[id] = &bill{}
 	}
 	for id, b := range c.bills {
 		b.until(end.books.at)
-		if b.owner.Kind == fleet.OwnerEndpoint { // they are charged together
-			if workers[b.owner.ID] == nil {
-				workers[b.owner.ID] = &bill{}
+		if b.owner.Kind != "" { // they are charged together
+			if sets[b.owner.ID] == nil {
+				sets[b.owner.ID] = &bill{}
 			}
-			all := workers[b.owner.ID]
+			all := sets[b.owner.ID]
 			all.sum, all.slack = all.sum+b.sum, all.slack+b.slack
 			continue
 		}
@@ -231,9 +231,9 @@ func (c *charges) check(w *world, end picture) int {
 			w.broke("money: pod %s was charged %d, it cost %.0f, give or take %.0f: %s", id, got, b.sum, b.slack, strings.Join(b.turns, "; "))
 		}
 	}
-	for id, b := range workers {
-		if got := end.books.workers[id]; math.Abs(float64(got)-b.sum) > b.slack {
-			w.broke("money: endpoint %s was charged %d, its workers cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
+	for id, b := range sets {
+		if got := end.books.sets[id]; math.Abs(float64(got)-b.sum) > b.slack {
+			w.broke("money: endpoint or cluster %s was charged %d, its pods cost %.0f, give or take %.0f", id, got, b.sum, b.slack)
 		}
 	}
 	return c.intervals
@@ -341,11 +341,27 @@ func (d *driver) credited() {
 func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 	switch c := cmd.(type) {
 	case state.CreatePods:
+		if len(c.Pods) == 0 {
+			return time.Time{}, nil
+		}
 		var ids []fleet.PodID
 		for i := range c.Pods {
 			ids = append(append(ids, c.Pods[i].Pod.ID), c.Pods[i].Evict...)
 		}
 		return c.Pods[0].Pod.CreatedAt, ids
+	case state.CreateCluster:
+		_, ids := commandTime(v, state.CreatePods{Pods: c.Pods})
+		return c.Cluster.CreatedAt, ids
+	case state.RestartCluster:
+		ids := membersOf(v, c.ID)
+		for i := range c.Starts {
+			ids = append(ids, c.Starts[i].Bind.Evict...)
+		}
+		return c.At, ids
+	case state.StopCluster:
+		return c.At, membersOf(v, c.ID)
+	case state.Delete[fleet.Cluster]:
+		return c.At, membersOf(v, fleet.ClusterID(c.ID))
 	case state.ActPod:
 		if c.Bind != nil {
 			return c.At, append([]fleet.PodID{c.Pod}, c.Bind.Evict...)
@@ -387,4 +403,11 @@ func commandTime(v *state.View, cmd state.Command) (time.Time, []fleet.PodID) {
 		return c.At, out
 	}
 	return time.Time{}, nil
+}
+
+func membersOf(v *state.View, id fleet.ClusterID) (out []fleet.PodID) {
+	for _, p := range v.MembersOf(id) {
+		out = append(out, p.ID)
+	}
+	return out
 }

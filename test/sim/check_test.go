@@ -20,6 +20,7 @@ type picture struct {
 	templates []fleet.Template
 	volumes   []fleet.Volume
 	endpoints []fleet.Endpoint
+	clusters  []fleet.Cluster
 	books     books
 	private   private
 	all       []any
@@ -48,7 +49,9 @@ func take(s *state.Store) (picture, error) {
 			out.templates = append(out.templates, templates...)
 			endpoints := state.List[fleet.Endpoint](v, a.ID)
 			out.endpoints = append(out.endpoints, endpoints...)
-			all = append(all, v.Keys(a.ID), templates, endpoints)
+			clusters := state.List[fleet.Cluster](v, a.ID)
+			out.clusters = append(out.clusters, clusters...)
+			all = append(all, v.Keys(a.ID), templates, endpoints, clusters)
 			for _, p := range v.PodsOf(a.ID) {
 				out.pods[p.ID] = p
 				all = append(all, p)
@@ -85,6 +88,7 @@ type checker struct {
 	acked      map[fleet.PodID]fleet.Pod // the newest answer that a user had
 	only       map[string]string         // by name: the one thing that is called so; empty: nothing is
 	whole      map[string]bool           // by name: sets of pods that were seen
+	ackedGangs map[fleet.ClusterID]bool  // that users were told of, and nobody asked to delete
 	credit     map[fleet.AccountID]fleet.Money
 	unsure     fleet.Money      // credit of the prepaid account that it has or has not
 	clocksJump bool             // money is not checked
@@ -95,7 +99,7 @@ type checker struct {
 
 func newChecker(w *world) *checker {
 	return &checker{
-		workload: newWorkload(), w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, whole: map[string]bool{}, credit: map[fleet.AccountID]fleet.Money{},
+		workload: newWorkload(), w: w, hashes: map[uint64]string{}, hashed: map[*process]uint64{}, acked: map[fleet.PodID]fleet.Pod{}, only: map[string]string{}, whole: map[string]bool{}, ackedGangs: map[fleet.ClusterID]bool{}, credit: map[fleet.AccountID]fleet.Money{},
 		mixing: mixing{ids: map[uint32]fleet.OverlayID{}, pods: map[*machine]map[fleet.OverlayID]fleet.PodID{}},
 	}
 }
@@ -129,6 +133,7 @@ func (c *checker) look() {
 	c.processes(now)
 	c.once(now)
 	c.sets(now)
+	c.ganged(now)
 	c.worked()
 	c.breathes(now)
 	if !c.clocksJump {
@@ -289,6 +294,9 @@ func (c *checker) once(now picture) {
 	for _, v := range now.volumes {
 		see(v.Name, string(v.ID))
 	}
+	for _, c := range now.clusters {
+		see(c.Name, string(c.ID))
+	}
 }
 
 // sets checks that of a set of pods, whose name ends with its number, all are there when the first is seen.
@@ -392,6 +400,7 @@ func (c *checker) settled() (wrong []string) {
 	wrong = append(wrong, c.housed(now)...)
 	wrong = append(wrong, c.joined(now)...)
 	wrong = append(wrong, c.idle(now)...)
+	wrong = append(wrong, c.unstopped(now)...)
 	if !c.clocksJump {
 		wrong = append(wrong, c.spent(now)...)
 	}

@@ -34,6 +34,7 @@ type driver struct {
 	tally     sync.Mutex // guards the fields below and the checker's
 	open      int        // calls under way
 	invoking  int        // of them, those of users of endpoints
+	ganging   int        // and of clusters
 	count     map[string]int
 	owned     map[fleet.PodID]fleet.AccountID
 	ids       []fleet.PodID
@@ -42,6 +43,7 @@ type driver struct {
 	endpoints []endpoint // as users know them
 
 	submissions []submitted
+	gangs       []gang      // clusters, as users know them
 	crediting   bool        // a credit is under way, or has no answer
 	unsureKey   *fleet.Once // of checker.unsure
 	outages     int         // faults of schedulers that are on
@@ -100,6 +102,9 @@ func (d *driver) run() error {
 	if d.serverless {
 		gpus = append(gpus, 4) // so that workers leave pods as much room as they have in other runs
 	}
+	if d.world.gangs {
+		gpus = append(gpus, 4, 4)
+	}
 	for i, gpus := range gpus {
 		h, err := d.newHost(ctx, fmt.Sprintf("host-%d", i+1), gpus)
 		if err != nil {
@@ -132,6 +137,7 @@ func (d *driver) run() error {
 	d.calmed()
 	d.settle()
 	d.retire()
+	d.disband()
 	d.settle()
 	d.quiet()
 	return nil
@@ -147,6 +153,9 @@ func (d *driver) load(lasts time.Duration) {
 		}
 		if d.serverless && d.rng.IntN(3) > 0 {
 			d.invoker()
+		}
+		if d.world.gangs && d.rng.IntN(4) == 0 {
+			d.gangUser()
 		}
 		if d.rng.IntN(100) < 14 {
 			d.break1()

@@ -256,6 +256,7 @@ func (d *driver) reads(ctx context.Context, p *process, j submitted) error {
 // rejoin makes what a restored state says what users know of endpoints. It has no jobs.
 func (d *driver) rejoin(now picture) {
 	d.workload = newWorkload()
+	d.regang(now)
 	d.endpoints, d.submissions = nil, nil
 	for _, e := range now.endpoints {
 		d.endpoints = append(d.endpoints, endpoint{e.ID, e.Account, behaviorOf(e.Spec.Image).kind})

@@ -235,8 +235,12 @@ func (w *workerWay) RoundTrip(r *http.Request) (*http.Response, error) {
 	twist := w.twist[job]
 	w.mu.Unlock()
 	switch twist {
-	case twistLate:
-		_ = sleep.For(w.gone, lateBy) //nolint:contextcheck // the worker has left the request
+	case twistLate: // once: what else the worker says of the job comes in time
+		w.mu.Lock()
+		delete(w.twist, job)
+		w.mu.Unlock()
+		_ = sleep.For(w.gone, lateBy) //nolint:contextcheck // the worker may have left the request, which comes nevertheless
+		r = r.WithContext(w.gone)
 	case twistTwice:
 		again := r.Clone(r.Context())
 		again.Body, _ = r.GetBody()
@@ -263,7 +267,11 @@ func (w *workerWay) done(r *http.Request, job string) (*http.Response, error) {
 	if err := json.NewDecoder(body).Decode(&said); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	res, err := w.send(r)
+	if err != nil {
+		w.m.watch.unanswered(w.program, job, time.Since(began), err)
+	}
 	if err == nil && said.Status == "" {
 		w.m.watch.answered(w.program, job, res.StatusCode, said.Error == nil)
 	}

@@ -57,6 +57,7 @@ type watcher interface {
 	// ended, forgot it. The machine's lock is not held.
 	took(p *program, job string)
 	answered(p *program, job string, status int, success bool)
+	unanswered(p *program, job string, after time.Duration, err error)
 	dropped(p *program, job string)
 }
 

@@ -146,6 +146,14 @@ func (s *story) interrupted(old, rec fleet.Pod) bool {
 func yields(store *state.Store, cmd state.Command, was fleet.Pod) bool {
 	var comes fleet.Pod
 	switch c := cmd.(type) {
+	case state.CreateCluster:
+		return yields(store, state.CreatePods{Pods: c.Pods}, was)
+	case state.RestartCluster:
+		for i := range c.Starts {
+			if slices.Contains(c.Starts[i].Bind.Evict, was.ID) {
+				comes, _, _ = find(store, c.Starts[i].Pod)
+			}
+		}
 	case state.CreatePods:
 		for _, p := range c.Pods {
 			if slices.Contains(p.Evict, was.ID) {

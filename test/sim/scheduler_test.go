@@ -236,6 +236,7 @@ func (m *member) open() (*process, error) {
 		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
 		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
+		Member:      func(rec *fleet.Pod) (*fleet.MemberSetup, error) { return p.service.MemberSetup(rec) },
 		Backends:    backends, Feeds: []feed.Feed{networks.New(p.store, log), disks},
 	}
 	if w.serverless {
@@ -310,6 +311,7 @@ func (p *process) serve(ctx context.Context) {
 	}
 	drainer := &control.Drainer{Store: p.store, Node: p.node, Pods: p.service, Every: 5 * time.Second, Log: p.world.log}
 	ender := &control.Ender{Store: p.store, Node: p.node, Pods: p.service, Every: time.Second, Log: p.world.log, Clock: p.now, Sure: keeper.Sure}
+	clusters := &control.Clusters{Store: p.store, Node: p.node, Pods: p.service, Every: clustersEvery, Log: p.world.log, Clock: p.now}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // connections have contexts of their own
 	group.Go(func() error {
@@ -321,6 +323,7 @@ func (p *process) serve(ctx context.Context) {
 			loops.Go(func() error { return accountant.Run(lead) })
 			loops.Go(func() error { return drainer.Run(lead) })
 			loops.Go(func() error { return ender.Run(lead) })
+			loops.Go(func() error { return clusters.Run(lead) })
 			if p.workers != nil {
 				loops.Go(func() error { return p.workers.Lead(lead) })
 			}

@@ -57,6 +57,7 @@ func met() []string {
 		"look", "restored from a copy", "scheduler ended itself", "price", "settlement", "credit", "intervals charged",
 		"inventory changed", "volume", "volume deleted", "interrupted", "returned", "endpoint", "endpoint changed", "endpoint deleted",
 		"job", "cancel", "retry", "purge", "status", "jobs with workers", "results kept", "workers frozen", "webhooks", "scaled to zero and back",
+		"cluster", "cluster restarted", "cluster deleted", "cluster read", "clusters restarted by themselves", "members replaced", "clusters stopped",
 	}
 }
 
@@ -87,6 +88,7 @@ func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
 		}
 		// Five schedulers cost twice as much, and show no more of jobs.
 		w.serverless = seed%3 == 0 && !jumps(seed) && w.size <= 3
+		w.gangs = seed%3 == 1
 		if seed%4 == 0 { // with snapshots in the place of most of the log
 			w.snapshotEvery, w.trailing = 100, 20
 		}
@@ -106,6 +108,9 @@ func runSeed(t *testing.T, seed uint64, verbose bool) map[string]int {
 	d.count["accounts without credit"] = w.lines.count("accounts have no credit left")
 	d.count["second agents refused"] = w.lines.count("a second session of a host was refused: two agents use one identity")
 	d.count["jobs with workers"] = w.lines.count("a worker has a job")
+	d.count["clusters restarted by themselves"] = w.lines.count("cluster restarted") - d.count["cluster restarted"]
+	d.count["members replaced"] = w.lines.count("member of a cluster was replaced")
+	d.count["clusters stopped"] = w.lines.count("cluster stopped since a pod failed")
 	d.count["webhooks"], d.count["workers frozen"] = w.hooked, w.frozen
 	for _, n := range w.tasks {
 		if n.told != "" {

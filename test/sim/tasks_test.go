@@ -68,6 +68,11 @@ func (w *world) answered(p *program, text string, status int, success bool) {
 	})
 }
 
+// unanswered implements watcher.
+func (w *world) unanswered(p *program, text string, after time.Duration, err error) {
+	w.log.Info("a worker has no answer", "at", p.m.name, "pod", p.id, "job", text, "after", after, "err", err)
+}
+
 // dropped implements watcher.
 func (w *world) dropped(p *program, text string) {
 	w.noteOf(text, func(n *taskNote) { delete(n.holders, p) })

@@ -43,6 +43,7 @@ type world struct {
 	store    *server
 
 	serverless    bool          // there are endpoints, with jobs
+	gangs         bool          // there are clusters
 	certLife      time.Duration // of host certificates; 0: the default
 	snapshotEvery uint64        // 0: the default, which a run does not reach
 	trailing      uint64
