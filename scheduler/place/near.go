@@ -47,19 +47,18 @@ const mostRefused = 16
 func (x *Index) fitting(req *Request, instead Instead) (out []placed, told bool) {
 	q := ask(req)
 	s := search{question: &q, need: split3(&req.Need), instead: instead}
-	var known [len(nearness)]map[string]int
+	var known [len(nearness)]map[uint64]int
 	add := func(c *Candidate) {
 		if firstRefusal(&q, c) != passes {
 			return
 		}
 		p := placed{host: c}
-		for i, label := range nearness {
-			value := c.Host.Labels[label]
-			if value == "" {
+		for i, value := range c.summary().at {
+			if value == 0 {
 				continue
 			}
 			if known[i] == nil {
-				known[i], told = map[string]int{}, true
+				known[i], told = map[uint64]int{}, true
 			}
 			n := known[i][value]
 			if n == 0 {

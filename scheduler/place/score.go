@@ -51,7 +51,7 @@ func ask(req *Request) question {
 	q := question{Request: req}
 	if req.Image != "" {
 		full, _ := fleet.ImageName(req.Image)
-		q.image = hashImage(full)
+		q.image = hashOf(full)
 	}
 	if req.CUDA == nil || len(req.CUDA.Allowed) == 0 && req.CUDA.Min == "" {
 		return q

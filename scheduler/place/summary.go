@@ -15,6 +15,8 @@ type summary struct {
 	volumes kindSet
 	// networked says that it has an end of the tunnel to other hosts.
 	networked bool
+	// at is where the host is, by nearness: hashes of the labels; 0: not said. Two places of one hash are taken for one.
+	at [len(nearness)]uint64
 }
 
 // kindSet is a set of kinds of backends of network volumes.
@@ -74,6 +76,13 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 	} else {
 		s.images = hashImages(c.Host.Inventory.Images)
 	}
+	if before != nil && before.sum != nil && before.Host == c.Host {
+		s.at = before.sum.at
+	} else {
+		for i, label := range nearness {
+			s.at[i] = hashOf(c.Host.Labels[label])
+		}
+	}
 	s.cuda, s.volumes = parseCUDA(c.Host.Inventory.CUDA), kindSetOf(c.Host.Inventory.Volumes)
 	s.networked = c.Host.Networked()
 	for i := range c.Host.Inventory.GPUs {
@@ -97,7 +106,7 @@ func sameImages(a, b *fleet.Host) bool {
 func hashImages(references []string) []uint64 {
 	out := make([]uint64, 0, len(references))
 	for _, image := range references {
-		out = append(out, hashImage(image))
+		out = append(out, hashOf(image))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -153,14 +162,14 @@ func (s *summary) hasImage(hash uint64) bool {
 	return ok
 }
 
-// hashImage is FNV-1a, the same on every machine; 0 for no image.
-func hashImage(reference string) uint64 {
-	if reference == "" {
+// hashOf is FNV-1a, the same on every machine; 0 for an empty text.
+func hashOf(text string) uint64 {
+	if text == "" {
 		return 0
 	}
 	h := uint64(14695981039346656037)
-	for i := range len(reference) {
-		h = (h ^ uint64(reference[i])) * 1099511628211
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
 	}
 	return h
 }

@@ -40,7 +40,7 @@ func split3(r *fleet.Resources) [shares]int64 { return [shares]int64{r.MilliCPU,
 
 // priorityOf mixes a host's id.
 func priorityOf(id fleet.HostID) uint64 {
-	h := hashImage(string(id))
+	h := hashOf(string(id))
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
