@@ -16,7 +16,7 @@ fi
 export PATH="$PWD/bin:$PATH"
 unset GANTRY_API GANTRY_API_KEY GANTRY_ADMIN_KEY
 work=$(realpath "$(mktemp -d "${TMPDIR:-/tmp}/gantry-demo.XXXXXX")")
-export XDG_STATE_HOME="$work/state" # so that no dev.json of this user is touched
+export XDG_STATE_HOME="$work/state" XDG_CONFIG_HOME="$work/config" # so that no dev.json and no context of this user is touched
 readonly work image=docker.io/library/busybox:demo gpu='NVIDIA H100 80GB HBM3'
 # What the daemons name kernel objects and sockets after.
 instance=$(printf %s "$work/dev/agent" | sha256sum | cut -c1-4)

@@ -119,12 +119,20 @@ func devConnection(file dev.File) connection {
 	return connection{api: devAddresses(file), user: file.APIKey, admin: file.AdminKey, dev: file}
 }
 
-// addDev registers a gantry dev as a context, under a name that no other context has.
+// addDev registers a gantry dev as a context, under a name that no other context has. Contexts of devs whose folders are gone go, but for
+// the one in use.
 func (a *app) addDev(dir string) error {
 	all, err := a.contexts()
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(all.Contexts, func(name string, t target) bool {
+		if t.Dev == "" || t.Dev == dir || name == all.Current {
+			return false
+		}
+		_, err := os.Stat(t.Dev)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	base := "dev"
 	if dir != dev.DefaultDataDir(a.stateHome()) {
 		base = "dev-" + unnameable.ReplaceAllString(filepath.Base(dir), "-")

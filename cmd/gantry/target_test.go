@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -142,11 +143,11 @@ func TestAGuessedTargetIsNamed(t *testing.T) {
 	if got, _ := gantry(t, setup{env: env}, "pod", "list", "-q"); got != (result{}) {
 		t.Errorf("the only context is said to be guessed: %+v", got)
 	}
-	if err := a.addDev(filepath.Join(home, "other", "my dev")); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.addDev(dev.DefaultDataDir(a.stateHome())); err != nil {
-		t.Fatal(err)
+	gone := filepath.Join(home, "gone")
+	for _, other := range []string{gone, filepath.Join(home, "other", "my dev"), dev.DefaultDataDir(a.stateHome())} {
+		if err := errors.Join(os.MkdirAll(other, 0o700), a.addDev(other), os.RemoveAll(gone)); err != nil { // whose context goes with the next
+			t.Fatal(err)
+		}
 	}
 	got, _ := gantry(t, setup{env: env}, "pod", "list", "-q")
 	want := "gantry: no context and no GANTRY_API: using gantry dev in " + dir + " (gantry context use dev-my-dev chooses it for good), " + srv.URL + "\n"

@@ -109,7 +109,7 @@ func (s *Site) Start(dir string, extra ...string) (*Dev, error) {
 		Dir: dir, site: s, cmd: exec.Command(s.Binary("gantry"), args...), out: &lockedBuffer{}, done: make(chan struct{}),
 	}
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
-	d.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.Dir, "state"))
+	d.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.Dir, "state"), "XDG_CONFIG_HOME="+filepath.Join(s.Dir, "config"))
 	if err := os.Remove(filepath.Join(dir, "dev.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func begin(log string, env []string, path string, args ...string) (*process, err
 		return nil, err
 	}
 	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = out, out, slices.Concat(os.Environ(), []string{"XDG_STATE_HOME=" + filepath.Join(suite.dir, "state")}, env) // not this user's own
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = out, out, slices.Concat(os.Environ(), []string{"XDG_STATE_HOME=" + filepath.Join(suite.dir, "state"), "XDG_CONFIG_HOME=" + filepath.Join(suite.dir, "config")}, env) // not this user's own
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 1)
 	go func() {
