@@ -139,7 +139,7 @@ func (a *agent) rooms() []session.Room {
 			Begin:    func(*grpc.ClientConn) func() { return a.storage.Begin() },
 			Handlers: []session.Handler{session.On(a.storage.Take)}, Next: a.storage.Next,
 		},
-		{Welcome: a.data.Welcome, Begin: a.tunnels.Begin, Handlers: []session.Handler{session.On(a.tunnels.Take)}},
+		{Welcome: a.data.Welcome, Begin: a.tunnels.Begin, Handlers: []session.Handler{session.On(a.tunnels.Take), session.On(a.data.TakeGateways)}},
 		{Handlers: []session.Handler{session.On(a.images.Take)}},
 	}
 	if a.s3 != nil {

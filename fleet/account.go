@@ -198,9 +198,10 @@ type TokenRole string
 const (
 	TokenHost      TokenRole = ""
 	TokenScheduler TokenRole = "scheduler"
+	TokenGateway   TokenRole = "gateway"
 )
 
-// JoinToken lets one host or scheduler join, once. Its secret is not in it: Hash is SHA-256 of 256 random bits.
+// JoinToken lets one host, scheduler or gateway join, once. Its secret is not in it: Hash is SHA-256 of 256 random bits.
 type JoinToken struct {
 	ID         TokenID      `cbor:"1,keyasint"`
 	Hash       []byte       `cbor:"2,keyasint"`
@@ -213,7 +214,7 @@ type JoinToken struct {
 	Replaces MemberID  `cbor:"8,keyasint,omitempty"` // of schedulers: the member that goes once the new one votes
 
 	// A token that was used is kept until it expires, so that who lost the answer can ask again: Request identifies what was asked
-	// for (pki.RequestID), Joined is the host or member that came of it.
+	// for (pki.RequestID), Joined is the host, member or gateway that came of it.
 	Request []byte `cbor:"9,keyasint,omitempty"`
 	Joined  string `cbor:"10,keyasint,omitempty"`
 }

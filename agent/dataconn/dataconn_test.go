@@ -54,13 +54,15 @@ func (w *world) certs(role pki.Role, id string) *pki.Store {
 	return s
 }
 
-func (w *world) listen(id, addr string) *port {
+func (w *world) listen(id, addr string) *port { return w.listenAs(pki.RoleScheduler, id, addr) }
+
+func (w *world) listenAs(role pki.Role, id, addr string) *port {
 	w.Helper()
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		w.Fatal(err)
 	}
-	mux, err := agentrpc.NewMux(ln, w.certs(pki.RoleScheduler, id), agentrpc.MuxConfig{Log: slog.New(slog.DiscardHandler)})
+	mux, err := agentrpc.NewMux(ln, w.certs(role, id), agentrpc.MuxConfig{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -161,5 +163,51 @@ func TestADataConnectionToEachSchedulerWhileThereArePods(t *testing.T) {
 	_ = second.Close()
 	if !two.next(t).Answers(patience) {
 		t.Error("the next one does not answer")
+	}
+}
+
+// TestADataConnectionToEachGatewayThatASchedulerNames: while it is named, and only to the one that is meant.
+func TestADataConnectionToEachGatewayThatASchedulerNames(t *testing.T) {
+	w := newWorld(t)
+	one, two, false2 := w.listenAs(pki.RoleGateway, "g1", "127.0.0.1:0"), w.listenAs(pki.RoleGateway, "g2", "127.0.0.1:0"), w.listen("g2", "127.0.0.1:0")
+	c := New(Config{
+		Known: func() []string { return nil }, Store: w.certs(pki.RoleHost, "h1"),
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		},
+		Needed: func() bool { return true },
+		Serve:  func(_ context.Context, d *agentrpc.DataConn) { <-d.Done() },
+		Log:    slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	named := func(ports ...*agentrpc.GatewayAddress) *agentrpc.Gateways { return &agentrpc.Gateways{Gateways: ports} }
+	g1, g2 := &agentrpc.GatewayAddress{Id: "g1", Address: one.addr}, &agentrpc.GatewayAddress{Id: "g2", Address: two.addr}
+	err := c.Welcome(&agentrpc.Welcome{Epoch: 7, Gateways: named(g1, &agentrpc.GatewayAddress{Id: "g2", Address: false2.addr}, &agentrpc.GatewayAddress{Address: false2.addr})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := one.next(t)
+	if _, err := c.TakeGateways(ctx, &agentrpc.Down_Gateways{Gateways: named(g1, g2)}); err != nil {
+		t.Fatal(err)
+	}
+	second := two.next(t)
+	if _, err := c.TakeGateways(ctx, &agentrpc.Down_Gateways{Gateways: named(g2)}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-first.Done():
+	case <-time.After(patience):
+		t.Error("the connection with a gateway that was removed goes on")
+	}
+	if !second.Answers(patience) {
+		t.Error("the other does not answer")
+	}
+	select {
+	case <-false2.hello:
+		t.Error("a scheduler was taken for a gateway, or an empty id for that of any")
+	default:
 	}
 }

@@ -47,7 +47,7 @@ func (d *desk) dataConn() (scheduler *agentrpc.DataConn, stop func()) {
 	}()
 	host, err := agentrpc.DialData(d.ctx, store(pki.RoleHost, "h1"), func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}, ln.Addr().String(), &agentrpc.DataHello{Epoch: 1})
+	}, agentrpc.DataPeer{Addr: ln.Addr().String()}, &agentrpc.DataHello{Epoch: 1})
 	d.must(err)
 	got := <-taken
 	d.must(got.err)

@@ -106,7 +106,875 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85, 0}
+}
+
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+}
+
+// RoutesPart is a part of what Watch tells. One comes at least each second.
+type RoutesPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Anew          bool                   `protobuf:"varint,1,opt,name=anew,proto3" json:"anew,omitempty"`   // what came before holds no more: all of it follows
+	Whole         bool                   `protobuf:"varint,2,opt,name=whole,proto3" json:"whole,omitempty"` // nothing is missing up to index
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Pods          []*RoutePod            `protobuf:"bytes,4,rep,name=pods,proto3" json:"pods,omitempty"`
+	Endpoints     []*RouteEndpoint       `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"` // that balance
+	Hosts         []*RouteHost           `protobuf:"bytes,6,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	GonePods      []string               `protobuf:"bytes,7,rep,name=gone_pods,json=gonePods,proto3" json:"gone_pods,omitempty"`
+	GoneEndpoints []string               `protobuf:"bytes,8,rep,name=gone_endpoints,json=goneEndpoints,proto3" json:"gone_endpoints,omitempty"`
+	GoneHosts     []string               `protobuf:"bytes,9,rep,name=gone_hosts,json=goneHosts,proto3" json:"gone_hosts,omitempty"`
+	Control       *RoutesControl         `protobuf:"bytes,10,opt,name=control,proto3" json:"control,omitempty"` // when it changed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutesPart) Reset() {
+	*x = RoutesPart{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutesPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutesPart) ProtoMessage() {}
+
+func (x *RoutesPart) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutesPart.ProtoReflect.Descriptor instead.
+func (*RoutesPart) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RoutesPart) GetAnew() bool {
+	if x != nil {
+		return x.Anew
+	}
+	return false
+}
+
+func (x *RoutesPart) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *RoutesPart) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RoutesPart) GetPods() []*RoutePod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetEndpoints() []*RouteEndpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetHosts() []*RouteHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetGonePods() []string {
+	if x != nil {
+		return x.GonePods
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetGoneEndpoints() []string {
+	if x != nil {
+		return x.GoneEndpoints
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetGoneHosts() []string {
+	if x != nil {
+		return x.GoneHosts
+	}
+	return nil
+}
+
+func (x *RoutesPart) GetControl() *RoutesControl {
+	if x != nil {
+		return x.Control
+	}
+	return nil
+}
+
+// RoutesControl is what a gateway has to know of the control plane and of itself.
+type RoutesControl struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // link address; empty: none is known
+	Schedulers    []string               `protobuf:"bytes,2,rep,name=schedulers,proto3" json:"schedulers,omitempty"`
+	Cas           [][]byte               `protobuf:"bytes,3,rep,name=cas,proto3" json:"cas,omitempty"`            // as in Welcome
+	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"` // this gateway takes no new requests
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutesControl) Reset() {
+	*x = RoutesControl{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutesControl) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutesControl) ProtoMessage() {}
+
+func (x *RoutesControl) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutesControl.ProtoReflect.Descriptor instead.
+func (*RoutesControl) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RoutesControl) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *RoutesControl) GetSchedulers() []string {
+	if x != nil {
+		return x.Schedulers
+	}
+	return nil
+}
+
+func (x *RoutesControl) GetCas() [][]byte {
+	if x != nil {
+		return x.Cas
+	}
+	return nil
+}
+
+func (x *RoutesControl) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+type RoutePod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	AccountId     string                 `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	HostId        string                 `protobuf:"bytes,3,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	Status        string                 `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	Goal          string                 `protobuf:"bytes,5,opt,name=goal,proto3" json:"goal,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Release       uint64                 `protobuf:"varint,7,opt,name=release,proto3" json:"release,omitempty"`
+	Frozen        bool                   `protobuf:"varint,8,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	ExitCode      *int32                 `protobuf:"varint,9,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	HttpPorts     []int32                `protobuf:"varint,10,rep,packed,name=http_ports,json=httpPorts,proto3" json:"http_ports,omitempty"`
+	Settings      []*RoutePort           `protobuf:"bytes,11,rep,name=settings,proto3" json:"settings,omitempty"`
+	EndpointId    string                 `protobuf:"bytes,12,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"`                                                   // whose worker it is; empty: none's
+	Serving       map[string]string      `protobuf:"bytes,13,rep,name=serving,proto3" json:"serving,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of a worker: the variables that say where it serves
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutePod) Reset() {
+	*x = RoutePod{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutePod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutePod) ProtoMessage() {}
+
+func (x *RoutePod) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutePod.ProtoReflect.Descriptor instead.
+func (*RoutePod) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RoutePod) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RoutePod) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *RoutePod) GetHostId() string {
+	if x != nil {
+		return x.HostId
+	}
+	return ""
+}
+
+func (x *RoutePod) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *RoutePod) GetGoal() string {
+	if x != nil {
+		return x.Goal
+	}
+	return ""
+}
+
+func (x *RoutePod) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *RoutePod) GetRelease() uint64 {
+	if x != nil {
+		return x.Release
+	}
+	return 0
+}
+
+func (x *RoutePod) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
+}
+
+func (x *RoutePod) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *RoutePod) GetHttpPorts() []int32 {
+	if x != nil {
+		return x.HttpPorts
+	}
+	return nil
+}
+
+func (x *RoutePod) GetSettings() []*RoutePort {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *RoutePod) GetEndpointId() string {
+	if x != nil {
+		return x.EndpointId
+	}
+	return ""
+}
+
+func (x *RoutePod) GetServing() map[string]string {
+	if x != nil {
+		return x.Serving
+	}
+	return nil
+}
+
+type RoutePort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          int32                  `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Keyed         bool                   `protobuf:"varint,2,opt,name=keyed,proto3" json:"keyed,omitempty"`
+	Most          int32                  `protobuf:"varint,3,opt,name=most,proto3" json:"most,omitempty"` // seconds that a request may take; 0: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutePort) Reset() {
+	*x = RoutePort{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutePort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutePort) ProtoMessage() {}
+
+func (x *RoutePort) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutePort.ProtoReflect.Descriptor instead.
+func (*RoutePort) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RoutePort) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *RoutePort) GetKeyed() bool {
+	if x != nil {
+		return x.Keyed
+	}
+	return false
+}
+
+func (x *RoutePort) GetMost() int32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+type RouteEndpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	AccountId     string                 `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	Release       uint64                 `protobuf:"varint,3,opt,name=release,proto3" json:"release,omitempty"` // the newest
+	WorkersMax    int32                  `protobuf:"varint,4,opt,name=workers_max,json=workersMax,proto3" json:"workers_max,omitempty"`
+	WaitSeconds   int32                  `protobuf:"varint,5,opt,name=wait_seconds,json=waitSeconds,proto3" json:"wait_seconds,omitempty"`
+	TimeoutMs     int64                  `protobuf:"varint,6,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	MaxBodyMb     int32                  `protobuf:"varint,7,opt,name=max_body_mb,json=maxBodyMb,proto3" json:"max_body_mb,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteEndpoint) Reset() {
+	*x = RouteEndpoint{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteEndpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteEndpoint) ProtoMessage() {}
+
+func (x *RouteEndpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteEndpoint.ProtoReflect.Descriptor instead.
+func (*RouteEndpoint) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RouteEndpoint) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RouteEndpoint) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *RouteEndpoint) GetRelease() uint64 {
+	if x != nil {
+		return x.Release
+	}
+	return 0
+}
+
+func (x *RouteEndpoint) GetWorkersMax() int32 {
+	if x != nil {
+		return x.WorkersMax
+	}
+	return 0
+}
+
+func (x *RouteEndpoint) GetWaitSeconds() int32 {
+	if x != nil {
+		return x.WaitSeconds
+	}
+	return 0
+}
+
+func (x *RouteEndpoint) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *RouteEndpoint) GetMaxBodyMb() int32 {
+	if x != nil {
+		return x.MaxBodyMb
+	}
+	return 0
+}
+
+type RouteHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RouteHost) Reset() {
+	*x = RouteHost{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RouteHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RouteHost) ProtoMessage() {}
+
+func (x *RouteHost) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RouteHost.ProtoReflect.Descriptor instead.
+func (*RouteHost) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RouteHost) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RouteHost) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *RouteHost) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// KeyQuestion asks for a request to an endpoint, or to an http port of a pod that needs a key.
+type KeyQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	EndpointId    string                 `protobuf:"bytes,2,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"`
+	PodId         string                 `protobuf:"bytes,3,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Port          int32                  `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyQuestion) Reset() {
+	*x = KeyQuestion{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyQuestion) ProtoMessage() {}
+
+func (x *KeyQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyQuestion.ProtoReflect.Descriptor instead.
+func (*KeyQuestion) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *KeyQuestion) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *KeyQuestion) GetEndpointId() string {
+	if x != nil {
+		return x.EndpointId
+	}
+	return ""
+}
+
+func (x *KeyQuestion) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *KeyQuestion) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type KeyAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // why it may not pass; empty: it may
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyAnswer) Reset() {
+	*x = KeyAnswer{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyAnswer) ProtoMessage() {}
+
+func (x *KeyAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyAnswer.ProtoReflect.Descriptor instead.
+func (*KeyAnswer) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *KeyAnswer) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *KeyAnswer) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type GatewayReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Requests      *RequestsReport        `protobuf:"bytes,1,opt,name=requests,proto3" json:"requests,omitempty"`
+	Open          uint32                 `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`   // requests under way
+	Hosts         uint32                 `protobuf:"varint,3,opt,name=hosts,proto3" json:"hosts,omitempty"` // that have a data connection
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Certificate   *NodeCertificate       `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayReport) Reset() {
+	*x = GatewayReport{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayReport) ProtoMessage() {}
+
+func (x *GatewayReport) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayReport.ProtoReflect.Descriptor instead.
+func (*GatewayReport) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GatewayReport) GetRequests() *RequestsReport {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *GatewayReport) GetOpen() uint32 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *GatewayReport) GetHosts() uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+func (x *GatewayReport) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *GatewayReport) GetCertificate() *NodeCertificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+// Gateways are those with which a host keeps data connections.
+type Gateways struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gateways      []*GatewayAddress      `protobuf:"bytes,1,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gateways) Reset() {
+	*x = Gateways{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gateways) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gateways) ProtoMessage() {}
+
+func (x *Gateways) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
+func (*Gateways) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Gateways) GetGateways() []*GatewayAddress {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+type GatewayAddress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // host:port
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayAddress) Reset() {
+	*x = GatewayAddress{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayAddress) ProtoMessage() {}
+
+func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayAddress.ProtoReflect.Descriptor instead.
+func (*GatewayAddress) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GatewayAddress) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GatewayAddress) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type RequestsReport struct {
@@ -119,7 +987,7 @@ type RequestsReport struct {
 
 func (x *RequestsReport) Reset() {
 	*x = RequestsReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -131,7 +999,7 @@ func (x *RequestsReport) String() string {
 func (*RequestsReport) ProtoMessage() {}
 
 func (x *RequestsReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -144,7 +1012,7 @@ func (x *RequestsReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsReport.ProtoReflect.Descriptor instead.
 func (*RequestsReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RequestsReport) GetHeard() uint64 {
@@ -173,7 +1041,7 @@ type EndpointDemand struct {
 
 func (x *EndpointDemand) Reset() {
 	*x = EndpointDemand{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +1053,7 @@ func (x *EndpointDemand) String() string {
 func (*EndpointDemand) ProtoMessage() {}
 
 func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +1066,7 @@ func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointDemand.ProtoReflect.Descriptor instead.
 func (*EndpointDemand) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EndpointDemand) GetEndpointId() string {
@@ -239,7 +1107,7 @@ type RequestsWord struct {
 
 func (x *RequestsWord) Reset() {
 	*x = RequestsWord{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -251,7 +1119,7 @@ func (x *RequestsWord) String() string {
 func (*RequestsWord) ProtoMessage() {}
 
 func (x *RequestsWord) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -264,7 +1132,7 @@ func (x *RequestsWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsWord.ProtoReflect.Descriptor instead.
 func (*RequestsWord) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RequestsWord) GetVersion() uint64 {
@@ -291,7 +1159,7 @@ type DataHello struct {
 
 func (x *DataHello) Reset() {
 	*x = DataHello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +1171,7 @@ func (x *DataHello) String() string {
 func (*DataHello) ProtoMessage() {}
 
 func (x *DataHello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +1184,7 @@ func (x *DataHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataHello.ProtoReflect.Descriptor instead.
 func (*DataHello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DataHello) GetEpoch() uint64 {
@@ -336,7 +1204,7 @@ type DataWelcome struct {
 
 func (x *DataWelcome) Reset() {
 	*x = DataWelcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +1216,7 @@ func (x *DataWelcome) String() string {
 func (*DataWelcome) ProtoMessage() {}
 
 func (x *DataWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +1229,7 @@ func (x *DataWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataWelcome.ProtoReflect.Descriptor instead.
 func (*DataWelcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DataWelcome) GetRefused() string {
@@ -384,7 +1252,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +1264,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +1277,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -461,7 +1329,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +1341,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +1354,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinResponse) GetHostId() string {
@@ -545,7 +1413,7 @@ type JoinMemberRequest struct {
 
 func (x *JoinMemberRequest) Reset() {
 	*x = JoinMemberRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +1425,7 @@ func (x *JoinMemberRequest) String() string {
 func (*JoinMemberRequest) ProtoMessage() {}
 
 func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +1438,7 @@ func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
 func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinMemberRequest) GetToken() string {
@@ -630,7 +1498,7 @@ type JoinMemberResponse struct {
 
 func (x *JoinMemberResponse) Reset() {
 	*x = JoinMemberResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +1510,7 @@ func (x *JoinMemberResponse) String() string {
 func (*JoinMemberResponse) ProtoMessage() {}
 
 func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +1523,7 @@ func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
 func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinMemberResponse) GetMemberId() string {
@@ -719,7 +1587,7 @@ type RejoinRequest struct {
 
 func (x *RejoinRequest) Reset() {
 	*x = RejoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +1599,7 @@ func (x *RejoinRequest) String() string {
 func (*RejoinRequest) ProtoMessage() {}
 
 func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +1612,7 @@ func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
 func (*RejoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RejoinRequest) GetCsr() []byte {
@@ -783,7 +1651,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +1663,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +1676,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
 }
 
 type ReadIndexResponse struct {
@@ -820,7 +1688,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +1700,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +1713,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -864,7 +1732,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1744,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1757,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatusRequest) GetAddress() string {
@@ -917,7 +1785,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1797,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1810,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatusResponse) GetMemberId() string {
@@ -1027,7 +1895,7 @@ type NodeCertificate struct {
 
 func (x *NodeCertificate) Reset() {
 	*x = NodeCertificate{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1907,7 @@ func (x *NodeCertificate) String() string {
 func (*NodeCertificate) ProtoMessage() {}
 
 func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1920,7 @@ func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
 func (*NodeCertificate) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeCertificate) GetCa() string {
@@ -1085,7 +1953,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1965,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1978,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1130,7 +1998,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +2010,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +2023,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1190,7 +2058,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +2070,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +2083,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -1355,6 +2223,7 @@ type Down struct {
 	//	*Down_Overlay
 	//	*Down_Peers
 	//	*Down_Whole
+	//	*Down_Gateways
 	Kind          isDown_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1362,7 +2231,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +2243,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +2256,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Down) GetPart() uint32 {
@@ -1519,6 +2388,15 @@ func (x *Down) GetWhole() *Whole {
 	return nil
 }
 
+func (x *Down) GetGateways() *Gateways {
+	if x != nil {
+		if x, ok := x.Kind.(*Down_Gateways); ok {
+			return x.Gateways
+		}
+	}
+	return nil
+}
+
 type isDown_Kind interface {
 	isDown_Kind()
 }
@@ -1571,6 +2449,10 @@ type Down_Whole struct {
 	Whole *Whole `protobuf:"bytes,12,opt,name=whole,proto3,oneof"`
 }
 
+type Down_Gateways struct {
+	Gateways *Gateways `protobuf:"bytes,13,opt,name=gateways,proto3,oneof"` // when they changed since the welcome
+}
+
 func (*Down_Welcome) isDown_Kind() {}
 
 func (*Down_Full) isDown_Kind() {}
@@ -1594,6 +2476,8 @@ func (*Down_Overlay) isDown_Kind() {}
 func (*Down_Peers) isDown_Kind() {}
 
 func (*Down_Whole) isDown_Kind() {}
+
+func (*Down_Gateways) isDown_Kind() {}
 
 // NetworkSet is what a host has to know of private networks beside their members and hosts. A later one takes its place.
 type NetworkSet struct {
@@ -1620,7 +2504,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +2516,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +2529,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -1757,7 +2641,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2653,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +2666,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -1853,7 +2737,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2749,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2762,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -1921,7 +2805,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2817,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2830,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -1983,7 +2867,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2879,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2892,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -2060,7 +2944,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2956,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2969,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -2132,7 +3016,7 @@ type Whole struct {
 
 func (x *Whole) Reset() {
 	*x = Whole{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +3028,7 @@ func (x *Whole) String() string {
 func (*Whole) ProtoMessage() {}
 
 func (x *Whole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +3041,7 @@ func (x *Whole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Whole.ProtoReflect.Descriptor instead.
 func (*Whole) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
 }
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
@@ -2171,7 +3055,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +3067,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +3080,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -2218,7 +3102,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +3114,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +3127,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -2285,7 +3169,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +3181,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +3194,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -2406,7 +3290,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +3302,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +3315,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -2494,7 +3378,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +3390,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +3403,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -2560,7 +3444,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +3456,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +3469,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2662,7 +3546,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +3558,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +3571,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Condition) GetCode() string {
@@ -2736,7 +3620,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +3632,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +3645,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -2896,7 +3780,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3792,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3805,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -2963,14 +3847,15 @@ type Welcome struct {
 	KeepSet     bool                   `protobuf:"varint,7,opt,name=keep_set,json=keepSet,proto3" json:"keep_set,omitempty"`       // the set that the agent holds is still right: no full set follows
 	// The CAs that the host is to trust, DER. The first signs: a host whose certificate is of another one renews it at once. Empty: those
 	// of before.
-	Cas           [][]byte `protobuf:"bytes,8,rep,name=cas,proto3" json:"cas,omitempty"`
+	Cas           [][]byte  `protobuf:"bytes,8,rep,name=cas,proto3" json:"cas,omitempty"`
+	Gateways      *Gateways `protobuf:"bytes,9,opt,name=gateways,proto3" json:"gateways,omitempty"` // missing: there are none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3867,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3880,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -3054,6 +3939,13 @@ func (x *Welcome) GetCas() [][]byte {
 	return nil
 }
 
+func (x *Welcome) GetGateways() *Gateways {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
 // Assignment is what the host has to bring about for one pod. With the goals stop and gone it holds only what they need: no
 // environment, arguments, ports, GPUs, paths or keys.
 type Assignment struct {
@@ -3091,7 +3983,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3995,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +4008,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -3320,7 +4212,7 @@ type MemberSetup struct {
 
 func (x *MemberSetup) Reset() {
 	*x = MemberSetup{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +4224,7 @@ func (x *MemberSetup) String() string {
 func (*MemberSetup) ProtoMessage() {}
 
 func (x *MemberSetup) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +4237,7 @@ func (x *MemberSetup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
 func (*MemberSetup) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MemberSetup) GetHostname() string {
@@ -3381,7 +4273,7 @@ type PodFile struct {
 
 func (x *PodFile) Reset() {
 	*x = PodFile{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +4285,7 @@ func (x *PodFile) String() string {
 func (*PodFile) ProtoMessage() {}
 
 func (x *PodFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +4298,7 @@ func (x *PodFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
 func (*PodFile) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PodFile) GetPath() string {
@@ -3446,7 +4338,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +4350,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +4363,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -3543,7 +4435,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +4447,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +4460,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -3652,7 +4544,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +4556,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +4569,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -3700,7 +4592,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +4604,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +4617,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -3770,7 +4662,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +4674,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +4687,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -3849,7 +4741,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4753,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4766,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -3899,7 +4791,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4803,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4816,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -3980,7 +4872,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4884,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4897,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -4042,7 +4934,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +4946,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +4959,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -4117,7 +5009,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4129,7 +5021,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4142,7 +5034,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -4183,7 +5075,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4195,7 +5087,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +5100,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Credential) GetUsername() string {
@@ -4236,7 +5128,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +5140,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +5153,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -4295,7 +5187,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4307,7 +5199,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4320,7 +5212,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -4349,7 +5241,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +5253,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +5266,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -4414,7 +5306,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +5318,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +5331,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -4457,7 +5349,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +5361,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +5374,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -4504,7 +5396,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +5408,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +5421,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -4613,7 +5505,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +5517,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +5530,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -4671,7 +5563,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4683,7 +5575,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4696,7 +5588,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -4716,7 +5608,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4728,7 +5620,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4741,7 +5633,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -4767,7 +5659,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4779,7 +5671,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4792,7 +5684,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -4861,7 +5753,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4873,7 +5765,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4886,7 +5778,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -4920,7 +5812,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4932,7 +5824,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4945,7 +5837,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -5052,7 +5944,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5064,7 +5956,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5077,7 +5969,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -5098,7 +5990,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +6002,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +6015,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -5150,7 +6042,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +6054,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +6067,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -5202,7 +6094,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5214,7 +6106,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5227,7 +6119,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -5259,7 +6151,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5271,7 +6163,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5284,7 +6176,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -5352,7 +6244,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5364,7 +6256,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5377,7 +6269,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -5442,7 +6334,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +6346,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +6359,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -5507,7 +6399,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5519,7 +6411,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5532,7 +6424,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Frame) GetId() string {
@@ -5592,7 +6484,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5604,7 +6496,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5617,7 +6509,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -5688,7 +6580,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5700,7 +6592,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5713,7 +6605,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -5742,7 +6634,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5754,7 +6646,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5767,7 +6659,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -5812,7 +6704,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5824,7 +6716,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5837,7 +6729,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -5926,7 +6818,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6830,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6843,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -6036,7 +6928,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6048,7 +6940,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6061,7 +6953,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -6083,7 +6975,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6095,7 +6987,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6108,7 +7000,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -6153,7 +7045,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6165,7 +7057,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6178,7 +7070,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -6227,7 +7119,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6239,7 +7131,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6252,7 +7144,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -6280,7 +7172,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6292,7 +7184,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6305,7 +7197,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -6326,7 +7218,91 @@ var File_internal_agentrpc_agentrpc_proto protoreflect.FileDescriptor
 
 const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
-	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"h\n" +
+	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"\x0e\n" +
+	"\fWatchRequest\"\x94\x03\n" +
+	"\n" +
+	"RoutesPart\x12\x12\n" +
+	"\x04anew\x18\x01 \x01(\bR\x04anew\x12\x14\n" +
+	"\x05whole\x18\x02 \x01(\bR\x05whole\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x120\n" +
+	"\x04pods\x18\x04 \x03(\v2\x1c.gantry.agentrpc.v1.RoutePodR\x04pods\x12?\n" +
+	"\tendpoints\x18\x05 \x03(\v2!.gantry.agentrpc.v1.RouteEndpointR\tendpoints\x123\n" +
+	"\x05hosts\x18\x06 \x03(\v2\x1d.gantry.agentrpc.v1.RouteHostR\x05hosts\x12\x1b\n" +
+	"\tgone_pods\x18\a \x03(\tR\bgonePods\x12%\n" +
+	"\x0egone_endpoints\x18\b \x03(\tR\rgoneEndpoints\x12\x1d\n" +
+	"\n" +
+	"gone_hosts\x18\t \x03(\tR\tgoneHosts\x12;\n" +
+	"\acontrol\x18\n" +
+	" \x01(\v2!.gantry.agentrpc.v1.RoutesControlR\acontrol\"u\n" +
+	"\rRoutesControl\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x1e\n" +
+	"\n" +
+	"schedulers\x18\x02 \x03(\tR\n" +
+	"schedulers\x12\x10\n" +
+	"\x03cas\x18\x03 \x03(\fR\x03cas\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\"\xfe\x03\n" +
+	"\bRoutePod\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x02 \x01(\tR\taccountId\x12\x17\n" +
+	"\ahost_id\x18\x03 \x01(\tR\x06hostId\x12\x16\n" +
+	"\x06status\x18\x04 \x01(\tR\x06status\x12\x12\n" +
+	"\x04goal\x18\x05 \x01(\tR\x04goal\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x18\n" +
+	"\arelease\x18\a \x01(\x04R\arelease\x12\x16\n" +
+	"\x06frozen\x18\b \x01(\bR\x06frozen\x12 \n" +
+	"\texit_code\x18\t \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"http_ports\x18\n" +
+	" \x03(\x05R\thttpPorts\x129\n" +
+	"\bsettings\x18\v \x03(\v2\x1d.gantry.agentrpc.v1.RoutePortR\bsettings\x12\x1f\n" +
+	"\vendpoint_id\x18\f \x01(\tR\n" +
+	"endpointId\x12C\n" +
+	"\aserving\x18\r \x03(\v2).gantry.agentrpc.v1.RoutePod.ServingEntryR\aserving\x1a:\n" +
+	"\fServingEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\f\n" +
+	"\n" +
+	"_exit_code\"I\n" +
+	"\tRoutePort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\x05R\x04port\x12\x14\n" +
+	"\x05keyed\x18\x02 \x01(\bR\x05keyed\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\x05R\x04most\"\xdb\x01\n" +
+	"\rRouteEndpoint\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x02 \x01(\tR\taccountId\x12\x18\n" +
+	"\arelease\x18\x03 \x01(\x04R\arelease\x12\x1f\n" +
+	"\vworkers_max\x18\x04 \x01(\x05R\n" +
+	"workersMax\x12!\n" +
+	"\fwait_seconds\x18\x05 \x01(\x05R\vwaitSeconds\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x06 \x01(\x03R\ttimeoutMs\x12\x1e\n" +
+	"\vmax_body_mb\x18\a \x01(\x05R\tmaxBodyMb\"G\n" +
+	"\tRouteHost\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"k\n" +
+	"\vKeyQuestion\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1f\n" +
+	"\vendpoint_id\x18\x02 \x01(\tR\n" +
+	"endpointId\x12\x15\n" +
+	"\x06pod_id\x18\x03 \x01(\tR\x05podId\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\x05R\x04port\"3\n" +
+	"\tKeyAnswer\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xda\x01\n" +
+	"\rGatewayReport\x12>\n" +
+	"\brequests\x18\x01 \x01(\v2\".gantry.agentrpc.v1.RequestsReportR\brequests\x12\x12\n" +
+	"\x04open\x18\x02 \x01(\rR\x04open\x12\x14\n" +
+	"\x05hosts\x18\x03 \x01(\rR\x05hosts\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12E\n" +
+	"\vcertificate\x18\x05 \x01(\v2#.gantry.agentrpc.v1.NodeCertificateR\vcertificate\"J\n" +
+	"\bGateways\x12>\n" +
+	"\bgateways\x18\x01 \x03(\v2\".gantry.agentrpc.v1.GatewayAddressR\bgateways\":\n" +
+	"\x0eGatewayAddress\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"h\n" +
 	"\x0eRequestsReport\x12\x14\n" +
 	"\x05heard\x18\x01 \x01(\x04R\x05heard\x12@\n" +
 	"\tendpoints\x18\x02 \x03(\v2\".gantry.agentrpc.v1.EndpointDemandR\tendpoints\"\xe6\x01\n" +
@@ -6421,7 +7397,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x06resync\x18\x05 \x01(\v2\x1a.gantry.agentrpc.v1.ResyncH\x00R\x06resync\x12=\n" +
 	"\tinventory\x18\x06 \x01(\v2\x1d.gantry.agentrpc.v1.InventoryH\x00R\tinventory\x12>\n" +
 	"\astorage\x18\a \x01(\v2\".gantry.agentrpc.v1.StorageReportsH\x00R\astorageB\x06\n" +
-	"\x04kind\"\xfb\x05\n" +
+	"\x04kind\"\xb7\x06\n" +
 	"\x04Down\x12\x12\n" +
 	"\x04part\x18\x14 \x01(\rR\x04part\x12\x12\n" +
 	"\x04more\x18\x15 \x01(\bR\x04more\x127\n" +
@@ -6440,7 +7416,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\aoverlay\x18\n" +
 	" \x01(\v2!.gantry.agentrpc.v1.OverlayChangeH\x00R\aoverlay\x126\n" +
 	"\x05peers\x18\v \x01(\v2\x1e.gantry.agentrpc.v1.PeerChangeH\x00R\x05peers\x121\n" +
-	"\x05whole\x18\f \x01(\v2\x19.gantry.agentrpc.v1.WholeH\x00R\x05wholeB\x06\n" +
+	"\x05whole\x18\f \x01(\v2\x19.gantry.agentrpc.v1.WholeH\x00R\x05whole\x12:\n" +
+	"\bgateways\x18\r \x01(\v2\x1c.gantry.agentrpc.v1.GatewaysH\x00R\bgatewaysB\x06\n" +
 	"\x04kind\"\x87\x03\n" +
 	"\n" +
 	"NetworkSet\x12\x16\n" +
@@ -6575,7 +7552,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x14\n" +
 	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
 	"\n" +
-	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xe7\x01\n" +
+	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xa1\x02\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -6588,7 +7565,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
-	"\x03cas\x18\b \x03(\fR\x03cas\"\xfe\a\n" +
+	"\x03cas\x18\b \x03(\fR\x03cas\x128\n" +
+	"\bgateways\x18\t \x01(\v2\x1c.gantry.agentrpc.v1.GatewaysR\bgateways\"\xfe\a\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -6875,7 +7853,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x05error\x18\x02 \x01(\tR\x05error2\x9f\x01\n" +
 	"\x04Join\x12I\n" +
 	"\x04Join\x12\x1f.gantry.agentrpc.v1.JoinRequest\x1a .gantry.agentrpc.v1.JoinResponse\x12L\n" +
-	"\x05Renew\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\x89\x04\n" +
+	"\x05Renew\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xbc\x05\n" +
 	"\x04Peer\x12[\n" +
 	"\n" +
 	"JoinMember\x12%.gantry.agentrpc.v1.JoinMemberRequest\x1a&.gantry.agentrpc.v1.JoinMemberResponse\x12S\n" +
@@ -6883,7 +7861,13 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\vRenewMember\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse\x12O\n" +
 	"\x06Status\x12!.gantry.agentrpc.v1.StatusRequest\x1a\".gantry.agentrpc.v1.StatusResponse\x12X\n" +
 	"\tReadIndex\x12$.gantry.agentrpc.v1.ReadIndexRequest\x1a%.gantry.agentrpc.v1.ReadIndexResponse\x12P\n" +
-	"\bRequests\x12\".gantry.agentrpc.v1.RequestsReport\x1a .gantry.agentrpc.v1.RequestsWord2\xa8\x02\n" +
+	"\bRequests\x12\".gantry.agentrpc.v1.RequestsReport\x1a .gantry.agentrpc.v1.RequestsWord\x12\\\n" +
+	"\vJoinGateway\x12%.gantry.agentrpc.v1.JoinMemberRequest\x1a&.gantry.agentrpc.v1.JoinMemberResponse\x12S\n" +
+	"\fRenewGateway\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xf0\x01\n" +
+	"\x06Routes\x12K\n" +
+	"\x05Watch\x12 .gantry.agentrpc.v1.WatchRequest\x1a\x1e.gantry.agentrpc.v1.RoutesPart0\x01\x12J\n" +
+	"\bCheckKey\x12\x1f.gantry.agentrpc.v1.KeyQuestion\x1a\x1d.gantry.agentrpc.v1.KeyAnswer\x12M\n" +
+	"\x06Report\x12!.gantry.agentrpc.v1.GatewayReport\x1a .gantry.agentrpc.v1.RequestsWord2\xa8\x02\n" +
 	"\x04Link\x12?\n" +
 	"\aSession\x12\x16.gantry.agentrpc.v1.Up\x1a\x18.gantry.agentrpc.v1.Down(\x010\x01\x12B\n" +
 	"\x06Tunnel\x12\x19.gantry.agentrpc.v1.Frame\x1a\x19.gantry.agentrpc.v1.Frame(\x010\x01\x12D\n" +
@@ -6903,193 +7887,227 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
-	(*RequestsReport)(nil),     // 1: gantry.agentrpc.v1.RequestsReport
-	(*EndpointDemand)(nil),     // 2: gantry.agentrpc.v1.EndpointDemand
-	(*RequestsWord)(nil),       // 3: gantry.agentrpc.v1.RequestsWord
-	(*DataHello)(nil),          // 4: gantry.agentrpc.v1.DataHello
-	(*DataWelcome)(nil),        // 5: gantry.agentrpc.v1.DataWelcome
-	(*JoinRequest)(nil),        // 6: gantry.agentrpc.v1.JoinRequest
-	(*JoinResponse)(nil),       // 7: gantry.agentrpc.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 8: gantry.agentrpc.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 9: gantry.agentrpc.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 10: gantry.agentrpc.v1.RejoinRequest
-	(*ReadIndexRequest)(nil),   // 11: gantry.agentrpc.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 12: gantry.agentrpc.v1.ReadIndexResponse
-	(*StatusRequest)(nil),      // 13: gantry.agentrpc.v1.StatusRequest
-	(*StatusResponse)(nil),     // 14: gantry.agentrpc.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 15: gantry.agentrpc.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 16: gantry.agentrpc.v1.RenewRequest
-	(*RenewResponse)(nil),      // 17: gantry.agentrpc.v1.RenewResponse
-	(*Up)(nil),                 // 18: gantry.agentrpc.v1.Up
-	(*Down)(nil),               // 19: gantry.agentrpc.v1.Down
-	(*NetworkSet)(nil),         // 20: gantry.agentrpc.v1.NetworkSet
-	(*OverlayChange)(nil),      // 21: gantry.agentrpc.v1.OverlayChange
-	(*OverlayMember)(nil),      // 22: gantry.agentrpc.v1.OverlayMember
-	(*PeerChange)(nil),         // 23: gantry.agentrpc.v1.PeerChange
-	(*HostPeer)(nil),           // 24: gantry.agentrpc.v1.HostPeer
-	(*OverlayPlace)(nil),       // 25: gantry.agentrpc.v1.OverlayPlace
-	(*Whole)(nil),              // 26: gantry.agentrpc.v1.Whole
-	(*Prefetch)(nil),           // 27: gantry.agentrpc.v1.Prefetch
-	(*Beat)(nil),               // 28: gantry.agentrpc.v1.Beat
-	(*Hello)(nil),              // 29: gantry.agentrpc.v1.Hello
-	(*LedgerPod)(nil),          // 30: gantry.agentrpc.v1.LedgerPod
-	(*Resources)(nil),          // 31: gantry.agentrpc.v1.Resources
-	(*GPU)(nil),                // 32: gantry.agentrpc.v1.GPU
-	(*Condition)(nil),          // 33: gantry.agentrpc.v1.Condition
-	(*Inventory)(nil),          // 34: gantry.agentrpc.v1.Inventory
-	(*HostTunnel)(nil),         // 35: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 36: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 37: gantry.agentrpc.v1.Assignment
-	(*MemberSetup)(nil),        // 38: gantry.agentrpc.v1.MemberSetup
-	(*PodFile)(nil),            // 39: gantry.agentrpc.v1.PodFile
-	(*NetworkVolume)(nil),      // 40: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 41: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 42: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 43: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 44: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 45: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 46: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 47: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 48: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 49: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 50: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 51: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 52: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 53: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 54: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 55: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 56: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 57: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 58: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 59: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 60: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 61: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 62: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 63: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 64: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 65: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 66: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 67: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 68: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 69: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 70: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 71: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 72: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 73: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 74: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 75: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 76: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 77: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 78: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 79: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 80: gantry.agentrpc.v1.JobKept
-	nil,                        // 81: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 82: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 83: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*WatchRequest)(nil),       // 1: gantry.agentrpc.v1.WatchRequest
+	(*RoutesPart)(nil),         // 2: gantry.agentrpc.v1.RoutesPart
+	(*RoutesControl)(nil),      // 3: gantry.agentrpc.v1.RoutesControl
+	(*RoutePod)(nil),           // 4: gantry.agentrpc.v1.RoutePod
+	(*RoutePort)(nil),          // 5: gantry.agentrpc.v1.RoutePort
+	(*RouteEndpoint)(nil),      // 6: gantry.agentrpc.v1.RouteEndpoint
+	(*RouteHost)(nil),          // 7: gantry.agentrpc.v1.RouteHost
+	(*KeyQuestion)(nil),        // 8: gantry.agentrpc.v1.KeyQuestion
+	(*KeyAnswer)(nil),          // 9: gantry.agentrpc.v1.KeyAnswer
+	(*GatewayReport)(nil),      // 10: gantry.agentrpc.v1.GatewayReport
+	(*Gateways)(nil),           // 11: gantry.agentrpc.v1.Gateways
+	(*GatewayAddress)(nil),     // 12: gantry.agentrpc.v1.GatewayAddress
+	(*RequestsReport)(nil),     // 13: gantry.agentrpc.v1.RequestsReport
+	(*EndpointDemand)(nil),     // 14: gantry.agentrpc.v1.EndpointDemand
+	(*RequestsWord)(nil),       // 15: gantry.agentrpc.v1.RequestsWord
+	(*DataHello)(nil),          // 16: gantry.agentrpc.v1.DataHello
+	(*DataWelcome)(nil),        // 17: gantry.agentrpc.v1.DataWelcome
+	(*JoinRequest)(nil),        // 18: gantry.agentrpc.v1.JoinRequest
+	(*JoinResponse)(nil),       // 19: gantry.agentrpc.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 20: gantry.agentrpc.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 21: gantry.agentrpc.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 22: gantry.agentrpc.v1.RejoinRequest
+	(*ReadIndexRequest)(nil),   // 23: gantry.agentrpc.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 24: gantry.agentrpc.v1.ReadIndexResponse
+	(*StatusRequest)(nil),      // 25: gantry.agentrpc.v1.StatusRequest
+	(*StatusResponse)(nil),     // 26: gantry.agentrpc.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 27: gantry.agentrpc.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 28: gantry.agentrpc.v1.RenewRequest
+	(*RenewResponse)(nil),      // 29: gantry.agentrpc.v1.RenewResponse
+	(*Up)(nil),                 // 30: gantry.agentrpc.v1.Up
+	(*Down)(nil),               // 31: gantry.agentrpc.v1.Down
+	(*NetworkSet)(nil),         // 32: gantry.agentrpc.v1.NetworkSet
+	(*OverlayChange)(nil),      // 33: gantry.agentrpc.v1.OverlayChange
+	(*OverlayMember)(nil),      // 34: gantry.agentrpc.v1.OverlayMember
+	(*PeerChange)(nil),         // 35: gantry.agentrpc.v1.PeerChange
+	(*HostPeer)(nil),           // 36: gantry.agentrpc.v1.HostPeer
+	(*OverlayPlace)(nil),       // 37: gantry.agentrpc.v1.OverlayPlace
+	(*Whole)(nil),              // 38: gantry.agentrpc.v1.Whole
+	(*Prefetch)(nil),           // 39: gantry.agentrpc.v1.Prefetch
+	(*Beat)(nil),               // 40: gantry.agentrpc.v1.Beat
+	(*Hello)(nil),              // 41: gantry.agentrpc.v1.Hello
+	(*LedgerPod)(nil),          // 42: gantry.agentrpc.v1.LedgerPod
+	(*Resources)(nil),          // 43: gantry.agentrpc.v1.Resources
+	(*GPU)(nil),                // 44: gantry.agentrpc.v1.GPU
+	(*Condition)(nil),          // 45: gantry.agentrpc.v1.Condition
+	(*Inventory)(nil),          // 46: gantry.agentrpc.v1.Inventory
+	(*HostTunnel)(nil),         // 47: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 48: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 49: gantry.agentrpc.v1.Assignment
+	(*MemberSetup)(nil),        // 50: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 51: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 52: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 53: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 54: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 55: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 56: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 57: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 58: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 59: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 60: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 61: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 62: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 63: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 64: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 65: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 66: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 67: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 68: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 69: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 70: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 71: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 72: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 73: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 74: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 75: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 76: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 77: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 78: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 79: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 80: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 81: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 82: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 83: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 84: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 85: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 86: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 87: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 88: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 89: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 90: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 91: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 92: gantry.agentrpc.v1.JobKept
+	nil,                        // 93: gantry.agentrpc.v1.RoutePod.ServingEntry
+	nil,                        // 94: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 95: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 96: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
-	2,  // 0: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	81, // 1: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	15, // 2: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	29, // 3: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	54, // 4: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	57, // 5: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	59, // 6: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	55, // 7: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	34, // 8: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	45, // 9: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	36, // 10: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	52, // 11: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	53, // 12: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	58, // 13: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	62, // 14: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	28, // 15: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	27, // 16: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	42, // 17: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	20, // 18: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	21, // 19: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	23, // 20: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	26, // 21: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	22, // 22: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	24, // 23: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	34, // 24: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	30, // 25: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
-	31, // 26: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	51, // 27: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	31, // 28: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	32, // 29: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	33, // 30: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	35, // 31: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	15, // 32: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	82, // 33: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	51, // 34: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	31, // 35: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	50, // 36: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	40, // 37: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	25, // 38: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	38, // 39: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
-	39, // 40: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
-	41, // 41: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	43, // 42: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	41, // 43: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	44, // 44: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	46, // 45: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	49, // 46: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	40, // 47: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	37, // 48: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	37, // 49: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	83, // 50: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	56, // 51: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	60, // 52: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	61, // 53: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	66, // 54: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	67, // 55: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	68, // 56: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	69, // 57: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	63, // 58: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	64, // 59: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	65, // 60: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	72, // 61: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	74, // 62: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	73, // 63: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,  // 64: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	76, // 65: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	78, // 66: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	79, // 67: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	80, // 68: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	77, // 69: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	6,  // 70: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	16, // 71: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	8,  // 72: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	10, // 73: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	16, // 74: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	13, // 75: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	11, // 76: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	1,  // 77: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	18, // 78: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	70, // 79: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	71, // 80: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	47, // 81: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	7,  // 82: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	17, // 83: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	9,  // 84: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	9,  // 85: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	17, // 86: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	14, // 87: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	12, // 88: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	3,  // 89: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	19, // 90: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	70, // 91: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	75, // 92: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	48, // 93: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	82, // [82:94] is the sub-list for method output_type
-	70, // [70:82] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	4,  // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
+	6,  // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
+	7,  // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
+	3,  // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
+	5,  // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
+	93, // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
+	13, // 6: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
+	27, // 7: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	12, // 8: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
+	14, // 9: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	94, // 10: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	27, // 11: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	41, // 12: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	66, // 13: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	69, // 14: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	71, // 15: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	67, // 16: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	46, // 17: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	57, // 18: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	48, // 19: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	64, // 20: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	65, // 21: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	70, // 22: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	74, // 23: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	40, // 24: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	39, // 25: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	54, // 26: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	32, // 27: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	33, // 28: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	35, // 29: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	38, // 30: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	11, // 31: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	34, // 32: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	36, // 33: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	46, // 34: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	42, // 35: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	43, // 36: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	63, // 37: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	43, // 38: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	44, // 39: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	45, // 40: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	47, // 41: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	27, // 42: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	11, // 43: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	95, // 44: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	63, // 45: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	43, // 46: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	62, // 47: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	52, // 48: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	37, // 49: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	50, // 50: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	51, // 51: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	53, // 52: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	55, // 53: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	53, // 54: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	56, // 55: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	58, // 56: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	61, // 57: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	52, // 58: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	49, // 59: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	49, // 60: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	96, // 61: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	68, // 62: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	72, // 63: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	73, // 64: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	78, // 65: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	79, // 66: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	80, // 67: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	81, // 68: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	75, // 69: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	76, // 70: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	77, // 71: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	84, // 72: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	86, // 73: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	85, // 74: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	0,  // 75: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	88, // 76: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	90, // 77: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	91, // 78: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	92, // 79: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	89, // 80: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	18, // 81: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	28, // 82: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	20, // 83: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	22, // 84: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	28, // 85: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	25, // 86: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	23, // 87: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	13, // 88: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	20, // 89: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	28, // 90: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
+	1,  // 91: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
+	8,  // 92: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
+	10, // 93: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
+	30, // 94: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	82, // 95: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	83, // 96: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	59, // 97: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	19, // 98: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	29, // 99: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	21, // 100: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	21, // 101: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	29, // 102: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	26, // 103: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	24, // 104: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	15, // 105: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	21, // 106: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	29, // 107: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
+	2,  // 108: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
+	9,  // 109: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
+	15, // 110: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
+	31, // 111: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	82, // 112: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	87, // 113: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	60, // 114: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	98, // [98:115] is the sub-list for method output_type
+	81, // [81:98] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -7097,7 +8115,8 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 	if File_internal_agentrpc_agentrpc_proto != nil {
 		return
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[17].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[3].OneofWrappers = []any{}
+	file_internal_agentrpc_agentrpc_proto_msgTypes[29].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -7106,7 +8125,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Up_Inventory)(nil),
 		(*Up_Storage)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[18].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[30].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -7119,20 +8138,21 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Overlay)(nil),
 		(*Down_Peers)(nil),
 		(*Down_Whole)(nil),
+		(*Down_Gateways)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[61].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[73].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[70].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[82].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[74].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[86].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -7144,9 +8164,9 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   83,
+			NumMessages:   96,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_internal_agentrpc_agentrpc_proto_goTypes,
 		DependencyIndexes: file_internal_agentrpc_agentrpc_proto_depIdxs,

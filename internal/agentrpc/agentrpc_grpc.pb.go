@@ -184,12 +184,14 @@ var Join_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Peer_JoinMember_FullMethodName  = "/gantry.agentrpc.v1.Peer/JoinMember"
-	Peer_Rejoin_FullMethodName      = "/gantry.agentrpc.v1.Peer/Rejoin"
-	Peer_RenewMember_FullMethodName = "/gantry.agentrpc.v1.Peer/RenewMember"
-	Peer_Status_FullMethodName      = "/gantry.agentrpc.v1.Peer/Status"
-	Peer_ReadIndex_FullMethodName   = "/gantry.agentrpc.v1.Peer/ReadIndex"
-	Peer_Requests_FullMethodName    = "/gantry.agentrpc.v1.Peer/Requests"
+	Peer_JoinMember_FullMethodName   = "/gantry.agentrpc.v1.Peer/JoinMember"
+	Peer_Rejoin_FullMethodName       = "/gantry.agentrpc.v1.Peer/Rejoin"
+	Peer_RenewMember_FullMethodName  = "/gantry.agentrpc.v1.Peer/RenewMember"
+	Peer_Status_FullMethodName       = "/gantry.agentrpc.v1.Peer/Status"
+	Peer_ReadIndex_FullMethodName    = "/gantry.agentrpc.v1.Peer/ReadIndex"
+	Peer_Requests_FullMethodName     = "/gantry.agentrpc.v1.Peer/Requests"
+	Peer_JoinGateway_FullMethodName  = "/gantry.agentrpc.v1.Peer/JoinGateway"
+	Peer_RenewGateway_FullMethodName = "/gantry.agentrpc.v1.Peer/RenewGateway"
 )
 
 // PeerClient is the client API for Peer service.
@@ -209,6 +211,10 @@ type PeerClient interface {
 	ReadIndex(ctx context.Context, in *ReadIndexRequest, opts ...grpc.CallOption) (*ReadIndexResponse, error)
 	// Requests tells the leader how many requests to endpoints that balance there are at a member.
 	Requests(ctx context.Context, in *RequestsReport, opts ...grpc.CallOption) (*RequestsWord, error)
+	// JoinGateway trades a one-use token for a gateway's certificate, without a seal key. No client certificate is needed.
+	JoinGateway(ctx context.Context, in *JoinMemberRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error)
+	// RenewGateway is RenewMember for gateways, with a gateway's certificate.
+	RenewGateway(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 }
 
 type peerClient struct {
@@ -279,6 +285,26 @@ func (c *peerClient) Requests(ctx context.Context, in *RequestsReport, opts ...g
 	return out, nil
 }
 
+func (c *peerClient) JoinGateway(ctx context.Context, in *JoinMemberRequest, opts ...grpc.CallOption) (*JoinMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinMemberResponse)
+	err := c.cc.Invoke(ctx, Peer_JoinGateway_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) RenewGateway(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, Peer_RenewGateway_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -296,6 +322,10 @@ type PeerServer interface {
 	ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexResponse, error)
 	// Requests tells the leader how many requests to endpoints that balance there are at a member.
 	Requests(context.Context, *RequestsReport) (*RequestsWord, error)
+	// JoinGateway trades a one-use token for a gateway's certificate, without a seal key. No client certificate is needed.
+	JoinGateway(context.Context, *JoinMemberRequest) (*JoinMemberResponse, error)
+	// RenewGateway is RenewMember for gateways, with a gateway's certificate.
+	RenewGateway(context.Context, *RenewRequest) (*RenewResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -323,6 +353,12 @@ func (UnimplementedPeerServer) ReadIndex(context.Context, *ReadIndexRequest) (*R
 }
 func (UnimplementedPeerServer) Requests(context.Context, *RequestsReport) (*RequestsWord, error) {
 	return nil, status.Error(codes.Unimplemented, "method Requests not implemented")
+}
+func (UnimplementedPeerServer) JoinGateway(context.Context, *JoinMemberRequest) (*JoinMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method JoinGateway not implemented")
+}
+func (UnimplementedPeerServer) RenewGateway(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewGateway not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -453,6 +489,42 @@ func _Peer_Requests_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_JoinGateway_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).JoinGateway(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_JoinGateway_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).JoinGateway(ctx, req.(*JoinMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_RenewGateway_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).RenewGateway(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_RenewGateway_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).RenewGateway(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -484,8 +556,208 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Requests",
 			Handler:    _Peer_Requests_Handler,
 		},
+		{
+			MethodName: "JoinGateway",
+			Handler:    _Peer_JoinGateway_Handler,
+		},
+		{
+			MethodName: "RenewGateway",
+			Handler:    _Peer_RenewGateway_Handler,
+		},
 	},
 	Streams:  []grpc.StreamDesc{},
+	Metadata: "internal/agentrpc/agentrpc.proto",
+}
+
+const (
+	Routes_Watch_FullMethodName    = "/gantry.agentrpc.v1.Routes/Watch"
+	Routes_CheckKey_FullMethodName = "/gantry.agentrpc.v1.Routes/CheckKey"
+	Routes_Report_FullMethodName   = "/gantry.agentrpc.v1.Routes/Report"
+)
+
+// RoutesClient is the client API for Routes service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Routes is for gateways, and is all that they may ask beside RenewGateway. It needs a gateway's certificate.
+type RoutesClient interface {
+	// Watch tells where requests to pods lead: all of it, then what changes. Any scheduler answers.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RoutesPart], error)
+	// CheckKey tells whether a request with a key may pass. Any scheduler answers.
+	CheckKey(ctx context.Context, in *KeyQuestion, opts ...grpc.CallOption) (*KeyAnswer, error)
+	// Report tells the leader how a gateway is, and how many requests to endpoints that balance there are.
+	Report(ctx context.Context, in *GatewayReport, opts ...grpc.CallOption) (*RequestsWord, error)
+}
+
+type routesClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRoutesClient(cc grpc.ClientConnInterface) RoutesClient {
+	return &routesClient{cc}
+}
+
+func (c *routesClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RoutesPart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Routes_ServiceDesc.Streams[0], Routes_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, RoutesPart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Routes_WatchClient = grpc.ServerStreamingClient[RoutesPart]
+
+func (c *routesClient) CheckKey(ctx context.Context, in *KeyQuestion, opts ...grpc.CallOption) (*KeyAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeyAnswer)
+	err := c.cc.Invoke(ctx, Routes_CheckKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routesClient) Report(ctx context.Context, in *GatewayReport, opts ...grpc.CallOption) (*RequestsWord, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RequestsWord)
+	err := c.cc.Invoke(ctx, Routes_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RoutesServer is the server API for Routes service.
+// All implementations must embed UnimplementedRoutesServer
+// for forward compatibility.
+//
+// Routes is for gateways, and is all that they may ask beside RenewGateway. It needs a gateway's certificate.
+type RoutesServer interface {
+	// Watch tells where requests to pods lead: all of it, then what changes. Any scheduler answers.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[RoutesPart]) error
+	// CheckKey tells whether a request with a key may pass. Any scheduler answers.
+	CheckKey(context.Context, *KeyQuestion) (*KeyAnswer, error)
+	// Report tells the leader how a gateway is, and how many requests to endpoints that balance there are.
+	Report(context.Context, *GatewayReport) (*RequestsWord, error)
+	mustEmbedUnimplementedRoutesServer()
+}
+
+// UnimplementedRoutesServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRoutesServer struct{}
+
+func (UnimplementedRoutesServer) Watch(*WatchRequest, grpc.ServerStreamingServer[RoutesPart]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedRoutesServer) CheckKey(context.Context, *KeyQuestion) (*KeyAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckKey not implemented")
+}
+func (UnimplementedRoutesServer) Report(context.Context, *GatewayReport) (*RequestsWord, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedRoutesServer) mustEmbedUnimplementedRoutesServer() {}
+func (UnimplementedRoutesServer) testEmbeddedByValue()                {}
+
+// UnsafeRoutesServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RoutesServer will
+// result in compilation errors.
+type UnsafeRoutesServer interface {
+	mustEmbedUnimplementedRoutesServer()
+}
+
+func RegisterRoutesServer(s grpc.ServiceRegistrar, srv RoutesServer) {
+	// If the following call panics, it indicates UnimplementedRoutesServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Routes_ServiceDesc, srv)
+}
+
+func _Routes_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RoutesServer).Watch(m, &grpc.GenericServerStream[WatchRequest, RoutesPart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Routes_WatchServer = grpc.ServerStreamingServer[RoutesPart]
+
+func _Routes_CheckKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeyQuestion)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutesServer).CheckKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Routes_CheckKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutesServer).CheckKey(ctx, req.(*KeyQuestion))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Routes_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GatewayReport)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutesServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Routes_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutesServer).Report(ctx, req.(*GatewayReport))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Routes_ServiceDesc is the grpc.ServiceDesc for Routes service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Routes_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "gantry.agentrpc.v1.Routes",
+	HandlerType: (*RoutesServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CheckKey",
+			Handler:    _Routes_CheckKey_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _Routes_Report_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _Routes_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "internal/agentrpc/agentrpc.proto",
 }
 

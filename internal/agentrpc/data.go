@@ -2,6 +2,8 @@ package agentrpc
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -42,14 +44,36 @@ type Frames interface {
 // DataStream is one stream of a data connection, as bytes or as frames.
 type DataStream struct{ *yamux.Stream }
 
-// DialData makes the data connection of a host to the scheduler at addr, presenting the certificate in store and accepting only a
-// scheduler of the same cluster. dial makes the connection without TLS. ctx bounds all of it and has no effect afterwards.
-func DialData(ctx context.Context, store *pki.Store, dial func(context.Context, string) (net.Conn, error), addr string, hello *DataHello) (*DataConn, error) {
-	config, err := clientTLS(store, ALPNData)
+// DataPeer is with whom a host wants a data connection: a scheduler, or the gateway of an id.
+type DataPeer struct {
+	Addr    string // host:port
+	Gateway string // empty: a scheduler
+}
+
+// config accepts only who is meant.
+func (p DataPeer) config(store *pki.Store) (*tls.Config, error) {
+	if p.Gateway == "" {
+		return clientTLS(store, ALPNData)
+	}
+	return clientOf(store, ALPNData, pki.GatewayName, func(leaf, ca *x509.Certificate, now time.Time) error {
+		if err := pki.VerifyGateway(leaf, ca, now); err != nil {
+			return err
+		}
+		if who, err := pki.IdentityFromCert(leaf, ca); err != nil || who.ID != p.Gateway {
+			return fmt.Errorf("at %s is %s, and not gateway/%s", p.Addr, who, p.Gateway)
+		}
+		return nil
+	})
+}
+
+// DialData makes a data connection of a host, presenting the certificate in store and accepting only the peer that is meant, of the same
+// cluster. dial makes the connection without TLS. ctx bounds all of it and has no effect afterwards.
+func DialData(ctx context.Context, store *pki.Store, dial func(context.Context, string) (net.Conn, error), to DataPeer, hello *DataHello) (*DataConn, error) {
+	config, err := to.config(store)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := dial(ctx, addr)
+	raw, err := dial(ctx, to.Addr)
 	if err != nil {
 		return nil, err
 	}

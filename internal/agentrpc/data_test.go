@@ -67,7 +67,7 @@ func anyHost(pki.Identity, *DataHello) error { return nil }
 // dial connects a host and returns both ends.
 func (p *dataPort) dial(t *testing.T) (host, scheduler *DataConn) {
 	t.Helper()
-	host, err := DialData(testContext(t), p.host, dialPlain, p.addr, &DataHello{Epoch: 7})
+	host, err := DialData(testContext(t), p.host, dialPlain, DataPeer{Addr: p.addr}, &DataHello{Epoch: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +125,14 @@ func TestASlowReaderHoldsUpNobody(t *testing.T) {
 
 func TestDataConnectionsAreGreeted(t *testing.T) {
 	p := newDataPort(t, func(pki.Identity, *DataHello) error { return errors.New("not this one") })
-	if _, err := DialData(testContext(t), p.host, dialPlain, p.addr, &DataHello{}); err == nil || !strings.Contains(err.Error(), "not this one") {
+	if _, err := DialData(testContext(t), p.host, dialPlain, DataPeer{Addr: p.addr}, &DataHello{}); err == nil || !strings.Contains(err.Error(), "not this one") {
 		t.Errorf("refused: %v", err)
 	}
 	<-p.got
 	// Whoever is no host of the cluster is not heard, and a host accepts no scheduler of another.
 	foreign := newCA(t)
 	for name, store := range map[string]*pki.Store{"a scheduler": newStore(t, p.ca, schedulerID), "another cluster's host": newStore(t, foreign, hostID)} {
-		if d, err := DialData(testContext(t), store, dialPlain, p.addr, &DataHello{}); err == nil {
+		if d, err := DialData(testContext(t), store, dialPlain, DataPeer{Addr: p.addr}, &DataHello{}); err == nil {
 			t.Errorf("%s was taken", name)
 			_ = d.Close()
 		}
@@ -173,7 +173,7 @@ func TestAGreetingEndsWithItsContext(t *testing.T) {
 	defer ln.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := DialData(ctx, p.host, dialPlain, ln.Addr().String(), &DataHello{}); err == nil {
+	if _, err := DialData(ctx, p.host, dialPlain, DataPeer{Addr: ln.Addr().String()}, &DataHello{}); err == nil {
 		t.Error("it was connected")
 	}
 }

@@ -33,6 +33,8 @@ type MuxConfig struct {
 	// It answers at once. nil: no scheduler of the cluster is refused. Services of gRPC refuse by themselves, so that the caller is
 	// told why.
 	Refuse func(pki.Identity) error
+	// DataOnly takes data connections alone: of a gateway.
+	DataOnly bool
 	// Log receives refusals (warning) and broken handshakes (debug).
 	Log *slog.Logger
 }
@@ -55,7 +57,11 @@ type Mux struct {
 
 // NewMux takes over ln, which Listen made, and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
 func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
-	tlsConfig, err := serverTLS(store, config.Refuse)
+	protocols := allProtocols()
+	if config.DataOnly {
+		protocols = []string{ALPNData}
+	}
+	tlsConfig, err := serverTLS(store, protocols, config.Refuse)
 	if err != nil {
 		return nil, fmt.Errorf("mux: %w", err)
 	}

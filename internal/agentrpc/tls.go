@@ -19,18 +19,20 @@ const (
 	ALPNGRPC = "h2"
 	ALPNRaft = "gantry-raft"
 	ALPNJobs = "gantry-jobs" // Raft of the group that has the jobs
-	ALPNHTTP = "gantry-http" // HTTP/1.1 that one scheduler forwards to another
+	ALPNHTTP = "gantry-http" // HTTP/1.1 that a scheduler or a gateway forwards to a scheduler
 	ALPNData = "gantry-data" // streams to what is on a host; see DataConn
 )
 
 // ServerTLS returns the configuration of a scheduler's port: TLS 1.3 only, the store's certificate and CA as the chain, client
-// certificates verified against the CAs that the store trusts when given. gRPC may come without a certificate, since a joining host has none; Raft and HTTP are
-// open to schedulers only, data connections to hosts only, and this is decided within the handshake. The store must have joined; what it holds takes effect at the next
+// certificates verified against the CAs that the store trusts when given. gRPC may come without a certificate, since a joining host has none; Raft is
+// open to schedulers only, HTTP to gateways as well, data connections to hosts only, and this is decided within the handshake. The store must have joined; what it holds takes effect at the next
 // handshake.
-func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, nil) }
+func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, allProtocols(), nil) }
 
-// serverTLS is ServerTLS that also refuses Raft and HTTP to whom refuse, if it is not nil, gives an error for.
-func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, error) {
+func allProtocols() []string { return []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP, ALPNData} }
+
+// serverTLS is ServerTLS for some of the protocols that also refuses Raft and HTTP to whom refuse, if it is not nil, gives an error for.
+func serverTLS(store *pki.Store, protocols []string, refuse func(pki.Identity) error) (*tls.Config, error) {
 	if _, err := store.Roots(); err != nil {
 		return nil, err
 	}
@@ -43,7 +45,7 @@ func serverTLS(store *pki.Store, refuse func(pki.Identity) error) (*tls.Config, 
 			}
 			return &tls.Config{
 				MinVersion:     tls.VersionTLS13,
-				NextProtos:     []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP, ALPNData},
+				NextProtos:     protocols,
 				GetCertificate: store.GetCertificate,
 				ClientAuth:     tls.VerifyClientCertIfGiven,
 				ClientCAs:      roots,
@@ -75,7 +77,8 @@ func checkClient(state tls.ConnectionState, refuse func(pki.Identity) error) err
 	if protocol == ALPNGRPC {
 		return nil
 	}
-	if forPeers != (id.Role == pki.RoleScheduler) || protocol == ALPNData && id.Role != pki.RoleHost {
+	may := protocol == ALPNData && id.Role == pki.RoleHost || forPeers && id.Role == pki.RoleScheduler || protocol == ALPNHTTP && id.Role == pki.RoleGateway
+	if !may {
 		return &refusedError{fmt.Sprintf("%s may not speak %s", id, protocol)}
 	}
 	if forPeers && refuse != nil {
@@ -99,6 +102,11 @@ func (e *refusedError) Error() string { return "refused: " + e.why }
 func HostClientTLS(store *pki.Store) (*tls.Config, error) { return clientTLS(store, ALPNGRPC) }
 
 func clientTLS(store *pki.Store, protocol string) (*tls.Config, error) {
+	return clientOf(store, protocol, pki.ServerName, pki.VerifyScheduler)
+}
+
+// clientOf is the configuration of a client of whom verify accepts.
+func clientOf(store *pki.Store, protocol, name string, verify func(leaf, ca *x509.Certificate, now time.Time) error) (*tls.Config, error) {
 	trust, err := store.Trusted()
 	if err != nil {
 		return nil, err
@@ -112,12 +120,12 @@ func clientTLS(store *pki.Store, protocol string) (*tls.Config, error) {
 		NextProtos:           []string{protocol},
 		GetClientCertificate: store.GetClientCertificate,
 		RootCAs:              roots,
-		ServerName:           pki.ServerName,
+		ServerName:           name,
 		// gRPC may put another name into ServerName; the role and the fixed name are checked here in any case.
 		VerifyConnection: func(state tls.ConnectionState) error {
 			err, now := ErrNoIdentity, time.Now()
 			for _, ca := range trust {
-				if err = pki.VerifyScheduler(state.PeerCertificates[0], ca, now); err == nil {
+				if err = verify(state.PeerCertificates[0], ca, now); err == nil {
 					break
 				}
 			}

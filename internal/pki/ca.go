@@ -172,9 +172,9 @@ func (ca *CA) Issue(csrDER []byte, id Identity, ttl time.Duration, now time.Time
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}
-	if id.Role == RoleScheduler {
+	if name := id.Role.serverName(); name != "" {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-		template.DNSNames = []string{ServerName}
+		template.DNSNames = []string{name}
 	}
 	leaf, err := sign(template, ca.cert, public, ca.key())
 	if err != nil {
@@ -186,23 +186,32 @@ func (ca *CA) Issue(csrDER []byte, id Identity, ttl time.Duration, now time.Time
 // VerifyScheduler reports whether leaf is a scheduler's certificate under ca that is valid at now: signed by it, for server use, with the
 // name ServerName and the role scheduler.
 func VerifyScheduler(leaf, ca *x509.Certificate, now time.Time) error {
+	return verifyServer(leaf, ca, RoleScheduler, now)
+}
+
+// VerifyGateway is VerifyScheduler for a gateway's certificate and GatewayName.
+func VerifyGateway(leaf, ca *x509.Certificate, now time.Time) error {
+	return verifyServer(leaf, ca, RoleGateway, now)
+}
+
+func verifyServer(leaf, ca *x509.Certificate, role Role, now time.Time) error {
 	id, err := IdentityFromCert(leaf, ca)
 	if err != nil {
 		return err
 	}
-	if id.Role != RoleScheduler {
-		return fmt.Errorf("%w: the server is a %s, not a scheduler", ErrIdentity, id.Role)
+	if id.Role != role {
+		return fmt.Errorf("%w: the server is a %s, not a %s", ErrIdentity, id.Role, role)
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
 	_, err = leaf.Verify(x509.VerifyOptions{
 		Roots:       roots,
-		DNSName:     ServerName,
+		DNSName:     role.serverName(),
 		CurrentTime: now,
 		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("verify scheduler certificate: %w", err)
+		return fmt.Errorf("verify the %s's certificate: %w", role, err)
 	}
 	return nil
 }

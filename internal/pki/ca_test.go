@@ -438,6 +438,15 @@ func TestVerifyScheduler(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	gateway := issue(t, ca, Identity{RoleGateway, "g"}, time.Hour, testNow)
+	for name, err := range map[string]error{
+		"a gateway": VerifyGateway(gateway, ca.Cert(), testNow), "a scheduler for one": VerifyGateway(scheduler, ca.Cert(), testNow),
+		"one for a scheduler": VerifyScheduler(gateway, ca.Cert(), testNow), "an expired one": VerifyGateway(gateway, ca.Cert(), testNow.Add(2*time.Hour)),
+	} {
+		if (err == nil) != (name == "a gateway") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	if err := VerifyScheduler(issueAs(t, ca, "spiffe://c1/admin/s"), ca.Cert(), testNow); err == nil || !strings.Contains(err.Error(), "unknown role") {
 		t.Errorf("a name of no role: %v", err)
 	}

@@ -18,6 +18,9 @@ import (
 // scheduler may move without a new certificate.
 const ServerName = "scheduler.gantry"
 
+// GatewayName is what ServerName is to schedulers in the certificates of gateways, which hosts connect to.
+const GatewayName = "gateway.gantry"
+
 // Limits on the two variable parts of an identity, in bytes.
 const (
 	maxClusterID = 63
@@ -30,13 +33,25 @@ var ErrIdentity = errors.New("certificate identity")
 // Role says what the holder of a certificate may be.
 type Role string
 
-// The roles. A host serves pods; a scheduler is a peer of the replicated control plane.
+// The roles. A host serves pods; a scheduler is a peer of the replicated control plane; a gateway carries requests to pods.
 const (
 	RoleHost      Role = "host"
 	RoleScheduler Role = "scheduler"
+	RoleGateway   Role = "gateway"
 )
 
-func (r Role) valid() bool { return r == RoleHost || r == RoleScheduler }
+func (r Role) valid() bool { return r == RoleHost || r.serverName() != "" }
+
+// serverName is the DNS name in certificates of a role; empty: nobody connects to it.
+func (r Role) serverName() string {
+	switch r {
+	case RoleScheduler:
+		return ServerName
+	case RoleGateway:
+		return GatewayName
+	}
+	return ""
+}
 
 // Identity is who a certificate speaks for inside its cluster. ID holds 1 to 128 of A-Z a-z 0-9 . _ - and begins with a letter or a digit.
 type Identity struct {

@@ -278,10 +278,10 @@ func (s *Server) interval() time.Duration {
 // a silence before this end does, so that it has begun another session by then.
 func (x *session) greeting(h *agentrpc.Hello, host fleet.Host) (*agentrpc.Welcome, error) {
 	s := x.server
-	x.told, x.toldTrust = s.members.Load(), s.trust.Load()
+	x.told, x.toldTrust, x.gateways, x.center = s.members.Load(), s.trust.Load(), s.gateways.Load(), host.DataCenter
 	out := &agentrpc.Welcome{
 		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.HeartbeatTimeout - s.HeartbeatTimeout/4).Milliseconds()), //nolint:gosec // small
-		Schedulers: *x.told, Cas: x.toldTrust.cas,
+		Schedulers: *x.told, Cas: x.toldTrust.cas, Gateways: gatewaysOf(*x.gateways, x.center),
 	}
 	return out, s.Store.View(func(v *state.View) error {
 		cluster, _ := v.Cluster()

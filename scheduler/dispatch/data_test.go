@@ -22,7 +22,7 @@ func (y *yard) dialData(certs *pki.Store, epoch uint64) (*agentrpc.DataConn, err
 	defer cancel()
 	d, err := agentrpc.DialData(ctx, certs, func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	}, y.addr, &agentrpc.DataHello{Epoch: epoch})
+	}, agentrpc.DataPeer{Addr: y.addr}, &agentrpc.DataHello{Epoch: epoch})
 	if err == nil {
 		y.Cleanup(func() { _ = d.Close() })
 	}

@@ -95,7 +95,8 @@ type Server struct {
 	agentrpc.UnimplementedLinkServer
 	agentrpc.UnimplementedJoinServer
 	Config
-	members atomic.Pointer[[]string] // link addresses, as hosts are told; another pointer: they changed
+	members  atomic.Pointer[[]string]        // link addresses, as hosts are told; another pointer: they changed
+	gateways atomic.Pointer[[]fleet.Gateway] // likewise
 	trust   atomic.Pointer[trust]    // whom hosts are to trust; the same
 	turns   chan struct{}            // see inTurn
 	callers *callers
@@ -137,6 +138,7 @@ func New(c Config) *Server {
 		turns: make(chan struct{}, maxTurns), callers: newCallers(), data: dataConns{hosts: map[fleet.HostID][]*agentrpc.DataConn{}},
 	}
 	s.members.Store(&[]string{})
+	s.gateways.Store(&[]fleet.Gateway{})
 	s.trust.Store(&trust{})
 	return s
 }
@@ -146,7 +148,7 @@ func New(c Config) *Server {
 func (s *Server) GRPC() *agentrpc.Server {
 	g := agentrpc.NewServer(
 		grpc.Creds(agentrpc.ThinServerCredentials(unconfirmed)),
-		[]string{agentrpc.Join_Join_FullMethodName, agentrpc.Peer_JoinMember_FullMethodName},
+		[]string{agentrpc.Join_Join_FullMethodName, agentrpc.Peer_JoinMember_FullMethodName, agentrpc.Peer_JoinGateway_FullMethodName},
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(s.callers.admit),
@@ -269,9 +271,11 @@ func (s *Server) learnMembers() {
 		s.Log.Error("read the cluster's CAs", "err", err)
 	}
 	var now []string
+	var gateways []fleet.Gateway
 	if s.Schedulers != nil {
 		now = slices.Clone(s.Schedulers())
 	} else if err := s.Store.View(func(v *state.View) error {
+		gateways = v.Gateways()
 		for _, m := range v.Members() {
 			if m.RemovedAt.IsZero() && m.Address != "" {
 				now = append(now, m.Address)
@@ -286,6 +290,20 @@ func (s *Server) learnMembers() {
 	if now = slices.Compact(now); !slices.Equal(now, *s.members.Load()) {
 		s.members.Store(&now)
 	}
+	if !slices.Equal(gateways, *s.gateways.Load()) {
+		s.gateways.Store(&gateways)
+	}
+}
+
+// gatewaysOf are the gateways that a host of a data center is told of.
+func gatewaysOf(all []fleet.Gateway, center fleet.DataCenterID) *agentrpc.Gateways {
+	out := &agentrpc.Gateways{}
+	for _, g := range all {
+		if g.DataCenter == "" || g.DataCenter == center {
+			out.Gateways = append(out.Gateways, &agentrpc.GatewayAddress{Id: string(g.ID), Address: g.Address})
+		}
+	}
+	return out
 }
 
 func (s *Server) propose(ctx context.Context, cmd state.Command) error {

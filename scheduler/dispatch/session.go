@@ -46,6 +46,8 @@ type session struct {
 	fullNext   bool
 	told       *[]string // the members, as the host knows them
 	toldTrust  *trust
+	gateways   *[]fleet.Gateway // likewise
+	center     fleet.DataCenterID
 	accounts   []fleet.AccountID // see feed.Host
 	due        []*agentrpc.Down  // what was found to be told and is not sent yet, in order
 	orders     *orders           // to be told after that, in parts
@@ -281,6 +283,10 @@ func (x *session) next() (*agentrpc.Down, error) {
 	if x.orders != nil {
 		x.poke()
 		return x.part(), nil
+	}
+	if gateways := x.server.gateways.Load(); gateways != x.gateways {
+		x.gateways = gateways
+		return &agentrpc.Down{Kind: &agentrpc.Down_Gateways{Gateways: gatewaysOf(*gateways, x.center)}}, nil
 	}
 	if !x.beatDue.Swap(false) {
 		return nil, nil

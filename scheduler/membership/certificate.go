@@ -140,19 +140,29 @@ func (p *Presence) renew(ctx context.Context, leader replica.Member) {
 
 // ask has the leader sign a new certificate.
 func (p *Presence) ask(ctx context.Context, leader string) error {
-	csr, err := p.cfg.Certs.Request()
+	return renewAt(ctx, p.cfg.Certs, leader, agentrpc.PeerClient.RenewMember, p.call)
+}
+
+type renewFunc func(agentrpc.PeerClient, context.Context, *agentrpc.RenewRequest, ...grpc.CallOption) (*agentrpc.RenewResponse, error)
+
+// renewAt has the leader sign a new certificate and installs it. dial calls the scheduler at an address.
+func renewAt(
+	ctx context.Context, certs *pki.Store, leader string, renew renewFunc,
+	dial func(ctx context.Context, address string, fn func(context.Context, agentrpc.PeerClient) error) error,
+) error {
+	csr, err := certs.Request()
 	if err != nil {
 		return err
 	}
 	// Who is asked may have lost leadership since, and then knows who has it.
 	for range maxHints {
 		var trailer metadata.MD
-		err = p.call(ctx, leader, func(ctx context.Context, c agentrpc.PeerClient) error {
-			out, err := c.RenewMember(ctx, &agentrpc.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
+		err = dial(ctx, leader, func(ctx context.Context, c agentrpc.PeerClient) error {
+			out, err := renew(c, ctx, &agentrpc.RenewRequest{Csr: csr}, grpc.Trailer(&trailer))
 			if err != nil {
 				return err
 			}
-			return p.install(out)
+			return install(certs, out)
 		})
 		if leader = agentrpc.LeaderHint(trailer); err == nil || leader == "" {
 			break
@@ -162,7 +172,7 @@ func (p *Presence) ask(ctx context.Context, leader string) error {
 }
 
 // install puts a new certificate in place.
-func (p *Presence) install(out *agentrpc.RenewResponse) error {
+func install(certs *pki.Store, out *agentrpc.RenewResponse) error {
 	leaf, err := x509.ParseCertificate(out.GetCertificate())
 	if err != nil {
 		return fmt.Errorf("the certificate cannot be read: %w", err)
@@ -173,5 +183,5 @@ func (p *Presence) install(out *agentrpc.RenewResponse) error {
 			return err
 		}
 	}
-	return p.cfg.Certs.Renew(leaf, cas...)
+	return certs.Renew(leaf, cas...)
 }

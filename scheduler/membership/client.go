@@ -56,6 +56,17 @@ const maxHints = 8
 
 // Join trades a join token at whoever leads. schedulers are link addresses of any members.
 func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *agentrpc.JoinMemberRequest) (Joined, error) {
+	return trade(ctx, token, schedulers, in, agentrpc.PeerClient.JoinMember)
+}
+
+// JoinGateway is Join for a gateway, who gets no SealKey; Member is its id.
+func JoinGateway(ctx context.Context, token pki.JoinToken, schedulers []string, in *agentrpc.JoinMemberRequest) (Joined, error) {
+	return trade(ctx, token, schedulers, in, agentrpc.PeerClient.JoinGateway)
+}
+
+type joinFunc func(agentrpc.PeerClient, context.Context, *agentrpc.JoinMemberRequest, ...grpc.CallOption) (*agentrpc.JoinMemberResponse, error)
+
+func trade(ctx context.Context, token pki.JoinToken, schedulers []string, in *agentrpc.JoinMemberRequest, join joinFunc) (Joined, error) {
 	var last *agentrpc.JoinTLS // of the scheduler that is being asked
 	dial := func(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		last = agentrpc.JoinClientTLS(token)
@@ -63,12 +74,23 @@ func Join(ctx context.Context, token pki.JoinToken, schedulers []string, in *age
 	}
 	in.Token = token.Text()
 	out, err := atLeader(ctx, schedulers, dial, func(ctx context.Context, c agentrpc.PeerClient, opt grpc.CallOption) (*agentrpc.JoinMemberResponse, error) {
-		return c.JoinMember(ctx, in, opt)
+		return join(c, ctx, in, opt)
 	})
 	if err != nil {
 		return Joined{}, err
 	}
 	return joined(out, last.Trusted)
+}
+
+// RenewGateway has whoever leads, or the scheduler at an address if that knows no leader, sign a new certificate, and installs it.
+func RenewGateway(ctx context.Context, certs *pki.Store, address string) error {
+	return renewAt(ctx, certs, address, agentrpc.PeerClient.RenewGateway, func(ctx context.Context, address string, fn func(context.Context, agentrpc.PeerClient) error) error {
+		conn, err := dialPeer(certs, address)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fn(ctx, agentrpc.NewPeerClient(conn)), conn.Close())
+	})
 }
 
 // Rejoin gives a member whose data is lost a new identity. It needs its certificate.

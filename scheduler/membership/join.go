@@ -18,19 +18,9 @@ import (
 // JoinMember implements agentrpc.PeerServer: the token is burnt in the same command that creates the member. Who did not hear the answer may
 // ask the same again until the token expires, and is the same member.
 func (s *Server) JoinMember(ctx context.Context, in *agentrpc.JoinMemberRequest) (*agentrpc.JoinMemberResponse, error) {
-	token, err := pki.ParseJoinToken(in.GetToken())
+	token, request, err := s.askedToJoin(ctx, in)
 	if err != nil {
-		return nil, status.Error(codes.Unauthenticated, "the join token is not valid")
-	}
-	if !ValidAddress(in.GetAddress()) || len(in.GetName()) > maxName || len(in.GetVersion()) > maxName {
-		return nil, status.Error(codes.InvalidArgument, "the address must be host:port as others can reach it, and the name at most 253 characters")
-	}
-	if err := s.lead(ctx); err != nil {
 		return nil, err
-	}
-	request, err := pki.RequestID(in.GetCsr(), in.GetAddress())
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
 	}
 	now := time.Now()
 	id, err := s.newMember(ctx, token, request, in, now)
@@ -38,12 +28,29 @@ func (s *Server) JoinMember(ctx context.Context, in *agentrpc.JoinMemberRequest)
 		s.cfg.Log.Warn("a scheduler's join was refused", "address", in.GetAddress(), "err", err)
 		return nil, s.refusal(ctx, err)
 	}
-	leaf, ca, err := s.issue(ctx, in.GetCsr(), id)
+	leaf, ca, err := s.issue(ctx, in.GetCsr(), pki.Identity{Role: pki.RoleScheduler, ID: string(id)}, CertLife)
 	if err != nil {
 		return nil, err
 	}
 	s.cfg.Log.Info("a scheduler joined", "member", id, "address", in.GetAddress())
-	return s.welcome(id, leaf.Raw, ca)
+	return s.welcome(string(id), s.cfg.Sealer.KeyText(), leaf.Raw, ca)
+}
+
+// askedToJoin checks what needs no state, and that this member leads.
+func (s *Server) askedToJoin(ctx context.Context, in *agentrpc.JoinMemberRequest) (token pki.JoinToken, request []byte, err error) {
+	if token, err = pki.ParseJoinToken(in.GetToken()); err != nil {
+		return token, nil, status.Error(codes.Unauthenticated, "the join token is not valid")
+	}
+	if !ValidAddress(in.GetAddress()) || len(in.GetName()) > maxName || len(in.GetVersion()) > maxName {
+		return token, nil, status.Error(codes.InvalidArgument, "the address must be host:port as others can reach it, and the name at most 253 characters")
+	}
+	if err = s.lead(ctx); err != nil {
+		return token, nil, err
+	}
+	if request, err = pki.RequestID(in.GetCsr(), in.GetAddress()); err != nil {
+		return token, nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
+	}
+	return token, request, nil
 }
 
 // newMember makes the member that a request asks for, or returns the one that it has made and that never came.
@@ -164,7 +171,7 @@ func (s *Server) Rejoin(ctx context.Context, in *agentrpc.RejoinRequest) (*agent
 		ID: fleet.MemberID(fleet.NewID()), Name: old.Name, Address: in.GetAddress(), NonVoter: old.NonVoter,
 		Level: in.GetLevel(), Version: in.GetVersion(), JoinedAt: time.Now(), Replaces: who,
 	}
-	leaf, ca, err := s.issue(ctx, in.GetCsr(), m.ID)
+	leaf, ca, err := s.issue(ctx, in.GetCsr(), pki.Identity{Role: pki.RoleScheduler, ID: string(m.ID)}, CertLife)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +183,7 @@ func (s *Server) Rejoin(ctx context.Context, in *agentrpc.RejoinRequest) (*agent
 		return nil, s.refusal(ctx, err)
 	}
 	s.cfg.Log.Info("a scheduler rejoins as a new member", "member", m.ID, "before", who, "address", m.Address)
-	return s.welcome(m.ID, leaf.Raw, ca)
+	return s.welcome(string(m.ID), s.cfg.Sealer.KeyText(), leaf.Raw, ca)
 }
 
 // understands refuses a program that is older than the cluster.
@@ -193,10 +200,10 @@ func (s *Server) understands(level uint64) error {
 	return err
 }
 
-// welcome is the answer to a scheduler that joined.
-func (s *Server) welcome(id fleet.MemberID, leaf []byte, ca *pki.CA) (*agentrpc.JoinMemberResponse, error) {
+// welcome is the answer to a scheduler, or with no seal key to a gateway, that joined.
+func (s *Server) welcome(id string, sealKey []byte, leaf []byte, ca *pki.CA) (*agentrpc.JoinMemberResponse, error) {
 	out := &agentrpc.JoinMemberResponse{
-		MemberId: string(id), Certificate: leaf, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), SealKey: s.cfg.Sealer.KeyText(),
+		MemberId: id, Certificate: leaf, Ca: ca.Cert().Raw, ClusterId: ca.ClusterID(), SealKey: sealKey,
 	}
 	err := s.cfg.Store.View(func(v *state.View) error {
 		out.Schedulers = Addresses(v)

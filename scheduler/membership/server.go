@@ -146,15 +146,23 @@ func (s *Server) caller(ctx context.Context) (fleet.MemberID, error) {
 // errRemoved is what a removed member is told.
 var errRemoved = errors.New("this scheduler was removed from the cluster")
 
-// Refuse returns a function that gives an error for those who were schedulers of the cluster. Who is not known
-// is not refused: a member may have joined after the newest entry that the store has.
+// errNoGateway is what a gateway without a record is told.
+var errNoGateway = errors.New("this gateway was removed from the cluster, or is not known here yet")
+
+// Refuse returns a function that gives an error for those who were schedulers of the cluster, and for gateways that are none. A
+// scheduler that is not known is not refused: it may have joined after the newest entry that the store has.
 func Refuse(store *state.Store) func(pki.Identity) error {
 	return func(who pki.Identity) error {
-		if who.Role != pki.RoleScheduler {
+		if who.Role == pki.RoleHost {
 			return nil
 		}
-		removed := false
+		removed, gateway := false, who.Role == pki.RoleGateway
 		err := store.View(func(v *state.View) error {
+			if gateway {
+				_, ok := v.Gateway(fleet.GatewayID(who.ID))
+				removed = !ok
+				return nil
+			}
 			m, ok := v.Member(fleet.MemberID(who.ID))
 			removed = ok && !m.RemovedAt.IsZero()
 			return nil
@@ -162,6 +170,8 @@ func Refuse(store *state.Store) func(pki.Identity) error {
 		switch {
 		case err != nil:
 			return errors.New("the state cannot be read")
+		case removed && gateway:
+			return errNoGateway
 		case removed:
 			return errRemoved
 		}
@@ -230,7 +240,12 @@ func (s *Server) RenewMember(ctx context.Context, in *agentrpc.RenewRequest) (*a
 	if _, ok, err := s.member(who); err != nil || !ok {
 		return nil, status.Error(codes.PermissionDenied, "this scheduler is not known")
 	}
-	leaf, _, err := s.issue(ctx, in.GetCsr(), who)
+	return s.renewed(ctx, in.GetCsr(), pki.Identity{Role: pki.RoleScheduler, ID: string(who)}, CertLife)
+}
+
+// renewed answers a renewal.
+func (s *Server) renewed(ctx context.Context, csr []byte, who pki.Identity, life time.Duration) (*agentrpc.RenewResponse, error) {
+	leaf, _, err := s.issue(ctx, csr, who, life)
 	if err != nil {
 		return nil, err
 	}
@@ -246,14 +261,14 @@ func (s *Server) member(id fleet.MemberID) (m fleet.Member, ok bool, err error) 
 	return m, ok, err
 }
 
-// issue signs the request of a member.
-func (s *Server) issue(ctx context.Context, csr []byte, id fleet.MemberID) (*x509.Certificate, *pki.CA, error) {
+// issue signs the request of a member or a gateway.
+func (s *Server) issue(ctx context.Context, csr []byte, who pki.Identity, life time.Duration) (*x509.Certificate, *pki.CA, error) {
 	ca, err := s.cfg.CA(ctx)
 	if err != nil {
 		s.cfg.Log.Error("open the CA", "err", err)
 		return nil, nil, status.Error(codes.Internal, "internal error")
 	}
-	leaf, err := ca.Issue(csr, pki.Identity{Role: pki.RoleScheduler, ID: string(id)}, CertLife, time.Now())
+	leaf, err := ca.Issue(csr, who, life, time.Now())
 	if err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, "the certificate request is not valid")
 	}

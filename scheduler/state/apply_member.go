@@ -26,8 +26,12 @@ func (t *txn) checkRole(token *fleet.JoinToken) error {
 	switch {
 	case token.Role == fleet.TokenHost:
 		return checkID("$.dataCenter", string(token.DataCenter))
+	case token.Role == fleet.TokenGateway && token.DataCenter != "" && t.base.centers.Get(t.Txn, token.DataCenter) == nil:
+		return fleet.NotFound("data center")
+	case token.Role == fleet.TokenGateway:
+		return nil
 	case token.Role != fleet.TokenScheduler:
-		return fleet.Invalid("$.role", "must be that of a host or of a scheduler")
+		return fleet.Invalid("$.role", "must be that of a host, of a scheduler or of a gateway")
 	case token.Replaces != "" && t.base.members.Get(t.Txn, token.Replaces) == nil:
 		return fleet.Invalid("$.replaces", "is no member of the control plane")
 	}

@@ -262,6 +262,9 @@ func (t *txn) timedHost(cmd Command) (Command, time.Time) {
 	case NoteBackup:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}
+	case DrainGateway:
+		c.At = t.logTime(c.At)
+		return c, time.Time{}
 	case ReadyWorkers:
 		c.At = t.logTime(c.At)
 		return c, time.Time{}

@@ -113,6 +113,9 @@ func commandTypes() []Command {
 		PutObjectStore{},
 		KeepFiles{},
 		DropFiles{},
+		JoinGateway{},
+		DrainGateway{},
+		RemoveGateway{},
 	}
 }
 

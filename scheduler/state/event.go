@@ -19,4 +19,5 @@ const (
 	KindMember                  // a member of the control plane (its id), or its identity and level (empty)
 	KindStorage                 // a backend of network volumes, or what is to be done for volumes on it; backend id
 	KindNetwork                 // an overlay's members (its id), or the settings of private networks (empty)
+	KindGateway                 // a gateway's record; gateway id
 )

@@ -23,7 +23,8 @@ func LevelOf(cmd Command) uint64 {
 		SuspendAccount, NoteBackup, PutPlacement, Put[fleet.Endpoint], Delete[fleet.Endpoint], ReadyWorkers, FreezeWorker, EndPods,
 		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster], NoteBalances, RecordAudit, PurgeAudit, NoteWebhooks,
 		RestartCluster, StopCluster,
-		PutModel, DeleteModel, HoldCredit, SettleHolds, PutObjectStore, KeepFiles, DropFiles:
+		PutModel, DeleteModel, HoldCredit, SettleHolds, PutObjectStore, KeepFiles, DropFiles,
+		JoinGateway, DrainGateway, RemoveGateway:
 		return 1
 	}
 	return 0

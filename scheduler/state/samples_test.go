@@ -341,6 +341,11 @@ func laterSamples() []sample {
 		sample{cmd: NoteWebhooks{Done: fleet.EventPlace{Lineage: 1, Index: 7, Seq: 2}, Accounts: map[fleet.AccountID]fleet.WebhookState{
 			"acme": {Place: fleet.EventPlace{Lineage: 1, Index: 9, Seq: 1}, At: at(9), Error: "the answer was status 500"},
 		}}},
+		sample{cmd: JoinGateway{Token: "gt", Hash: []byte("hash of gt"), Request: make([]byte, 32), At: at(9), Gateway: fleet.Gateway{
+			ID: "gw1", Name: "edge-1", Address: "192.0.2.9:8444", DataCenter: "dc-1", JoinedAt: at(9), Draining: at(9),
+		}}},
+		sample{cmd: DrainGateway{ID: "gw1", Draining: true, At: at(9)}},
+		sample{cmd: RemoveGateway{ID: "gw1"}},
 		sample{cmd: PutModel{sampleModel()}},
 		sample{cmd: DeleteModel{ID: "draw"}},
 		sample{cmd: HoldCredit{fleet.CreditHold{

@@ -77,6 +77,7 @@ type tables struct {
 	limits      table.Table[string, fleet.Limits]  // of accounts that have none of their own; one row
 	placement   table.Table[string, fleet.Placement]
 	models      table.Table[fleet.ModelID, fleet.Model]
+	gateways    table.Table[fleet.GatewayID, fleet.Gateway]
 	holds       table.Table[string, fleet.CreditHold]
 	objectStore table.Table[string, fleet.ObjectStore]
 	files       table.Cold[fleet.ResultFile] // by fileKey
@@ -187,6 +188,7 @@ func newTables(level uint64) *tables {
 		limits:      table.New[string, fleet.Limits]("limits"),
 		placement:   table.New[string, fleet.Placement]("placement"),
 		models:      table.New[fleet.ModelID, fleet.Model]("models"),
+		gateways:    table.New[fleet.GatewayID, fleet.Gateway]("gateways"),
 		holds:       table.New[string, fleet.CreditHold]("holds"),
 		objectStore: table.New[string, fleet.ObjectStore]("objectStore"),
 		files:       table.Cold[fleet.ResultFile]{Bucket: "files"},
@@ -223,7 +225,7 @@ func (tb *tables) Tables() []table.Any {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,
-		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.models, &tb.holds, &tb.objectStore, &tb.files, &tb.fileSums, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.models, &tb.gateways, &tb.holds, &tb.objectStore, &tb.files, &tb.fileSums, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	}
 }
 
