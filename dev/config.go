@@ -29,6 +29,7 @@ type Config struct {
 	ImageArchives []string // files that the agent imports
 	SampleWorker  string   // program that the agent gets as SampleImage; it runs a worker when called with SampleCommand; empty: none
 	Schedulers    int      // 1, 3 or 5; 0: as many as the folder has, else 1
+	Gateways      int      // beside the schedulers; those that the folder has stay
 	Agents        int      // each of several is a host with a network of its own; 0: as the folder has, else 1
 	Overcommit    int      // offer processors, memory and disk so many times; 0 leaves it to the agent
 	S3            string   // HOST:PORT at which network volumes are served over S3; empty: nowhere
@@ -156,6 +157,9 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]int{0, 1, 3, 5}, c.Schedulers) {
 		return bad("%d schedulers: must be 1, 3 or 5", c.Schedulers)
+	}
+	if c.Gateways < 0 || c.Gateways > maxGateways {
+		return bad("%d gateways: must be 0 to %d", c.Gateways, maxGateways)
 	}
 	if c.Agents < 0 || c.Agents > maxAgents {
 		return bad("%d agents: must be 1 to %d", c.Agents, maxAgents)

@@ -30,19 +30,21 @@ const (
 
 // dev is one run on one folder.
 type dev struct {
-	cfg    Config
-	folder *folder
-	state  state
-	keys   keys
-	env    []string // of every child
-	api    string   // address of the public API of the first scheduler
-	apis   []string // of each scheduler
-	ports  []int    // that were given out to parts
-	island *kernel.Island
+	cfg         Config
+	folder      *folder
+	state       state
+	keys        keys
+	env         []string // of every child
+	api         string   // address of the public API of the first scheduler
+	apis        []string // of each scheduler
+	gatewayAPIs []string // of each gateway
+	ports       []int    // that were given out to parts
+	island      *kernel.Island
 
 	containerd *child // nil before it is started, as the others
 	s3         *child // nil also where nobody asked for it
 	schedulers []*child
+	gateways   []*child
 	agents     []*child
 
 	slot  net.Listener // holds the pods' ports against other devs; nil: none
@@ -193,7 +195,7 @@ func (d *dev) freePort(host string) (int, error) {
 		if err := l.Close(); err != nil {
 			return 0, err
 		}
-		if !slices.Contains(d.state.Links, port) && !slices.Contains(d.ports, port) {
+		if !slices.Contains(d.state.Links, port) && !slices.Contains(d.state.GatewayLinks, port) && !slices.Contains(d.ports, port) {
 			d.ports = append(d.ports, port)
 			return port, nil
 		}
@@ -236,6 +238,9 @@ func (d *dev) start(ctx context.Context) error {
 			return err
 		}
 		d.cfg.ImageArchives = append(d.cfg.ImageArchives, archive)
+	}
+	if err := d.startGateways(ctx, operator); err != nil {
+		return err
 	}
 	if err := d.startAgents(ctx, operator); err != nil {
 		return err

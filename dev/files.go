@@ -30,10 +30,10 @@ type File struct {
 
 // Process is a child that runs.
 type Process struct {
-	Role   string `json:"role"` // "scheduler", "agent", "containerd" or "s3"
+	Role   string `json:"role"` // "scheduler", "gateway", "agent", "containerd" or "s3"
 	ID     string `json:"id"`   // that the cluster knows it by
 	PID    int    `json:"pid"`
-	API    string `json:"api,omitempty"`    // of a scheduler
+	API    string `json:"api,omitempty"`    // of a scheduler or a gateway
 	Leader bool   `json:"leader,omitempty"` // it is the scheduler that leads
 }
 
@@ -51,11 +51,15 @@ type state struct {
 	PodPorts    int    `json:"podPorts"`    // first port of the slot for pods' tcp ports; 0: not chosen yet, or none free
 	Initialised bool   `json:"initialised"` // the cluster was made, and its keys are in keys.json
 
-	Schedulers int          `json:"schedulers"`
-	Agents     int          `json:"agents"`
-	Links      []int        `json:"links"`  // link port of each scheduler, as far as they are chosen
-	Joined     []string     `json:"parts"`  // names of the parts that have their certificate from a token
-	Island     netip.Prefix `json:"island"` // network of several agents; zero: not chosen, or there is one agent
+	Schedulers int   `json:"schedulers"`
+	Agents     int   `json:"agents"`
+	Gateways   int   `json:"gateways,omitempty"`
+	Links      []int `json:"links"` // link port of each scheduler, as far as they are chosen
+	// GatewayLinks are the ports of gateways for hosts, as far as they are chosen.
+	GatewayLinks []int `json:"gatewayLinks,omitempty"`
+
+	Joined []string     `json:"parts"`  // names of the parts that have their certificate from a token
+	Island netip.Prefix `json:"island"` // network of several agents; zero: not chosen, or there is one agent
 }
 
 // UnmarshalJSON also reads the state of a folder from before a dev could have several agents.
@@ -83,6 +87,9 @@ func (s *state) parts() []part {
 		out = append(out, part{roleAgent, n})
 	}
 	out = append(out, part{roleContainerd, 1})
+	for n := 1; n <= s.Gateways; n++ {
+		out = append(out, part{roleGateway, n})
+	}
 	for n := 1; n <= max(s.Schedulers, 1); n++ {
 		out = append(out, part{roleScheduler, n})
 	}
@@ -100,6 +107,7 @@ func (s *state) fit(dir string, c *Config) error {
 	case want != "" && want != s.DataCenter:
 		return bad("data folder %s is that of data center %s; name another folder with --data-dir for %s", dir, s.DataCenter, want)
 	}
+	s.Gateways = max(s.Gateways, c.Gateways)
 	for _, f := range []struct {
 		have *int
 		want int

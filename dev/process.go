@@ -139,6 +139,7 @@ func (p part) name() string {
 
 const (
 	roleScheduler  = "scheduler"
+	roleGateway    = "gateway"
 	roleAgent      = "agent"
 	roleContainerd = "containerd"
 	roleS3         = "s3"
@@ -154,6 +155,8 @@ func (f *folder) stale(p part) []identity {
 	}
 	own, program := f.path(p.name()), "gantry-"+p.role
 	switch p.role {
+	case roleGateway:
+		program = "gantry-" + roleScheduler
 	case roleContainerd:
 		own, program = f.path("containerd", "config.toml"), p.role
 	case roleS3:

@@ -78,7 +78,7 @@ func (d *dev) writeFile() error {
 		API: d.api, APIKey: d.keys.APIKey, AdminKey: d.keys.AdminKey, DataCenterID: d.state.DataCenter,
 		ProxyDomain: ProxyDomain, AccountID: d.keys.AccountID, ClusterID: d.keys.ClusterID, Processes: []Process{},
 	}
-	for _, c := range slices.Concat(d.schedulers, d.agents, []*child{d.containerd, d.s3}) {
+	for _, c := range slices.Concat(d.schedulers, d.gateways, d.agents, []*child{d.containerd, d.s3}) {
 		pid, _ := c.running()
 		if pid == 0 {
 			continue // dead at this moment; it is listed again once it was started
@@ -86,6 +86,9 @@ func (d *dev) writeFile() error {
 		p := Process{Role: c.role, ID: d.identityOf(c.part), PID: pid}
 		if c.role == roleScheduler {
 			p.API, p.Leader = d.apis[c.number-1], int(d.leader.Load()) == c.number
+		}
+		if c.role == roleGateway {
+			p.API = d.gatewayAPIs[c.number-1]
 		}
 		file.Processes = append(file.Processes, p)
 	}
@@ -118,6 +121,9 @@ func (d *dev) tell() {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "\nGantry is ready (%s).\n\n", seconds(time.Since(d.began)))
 	fmt.Fprintf(out, "  API          %s\n", strings.Join(d.apis, "\n               "))
+	if len(d.gatewayAPIs) > 0 {
+		fmt.Fprintf(out, "  gateways     %s\n", strings.Join(d.gatewayAPIs, "\n               "))
+	}
 	fmt.Fprintf(out, "  data center  %s: %s\n", d.state.DataCenter, d.equipment())
 	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
 	if d.cfg.S3 != "" {

@@ -19,6 +19,7 @@ func (d *dev) stop(ctx context.Context) error {
 	stopAll(d.agents)
 	err := d.clean(ctx)
 	d.containerd.stop()
+	stopAll(d.gateways)
 	stopAll(d.schedulers)
 	err = errors.Join(err, d.leaveIsland(ctx))
 	if d.containerd != nil {

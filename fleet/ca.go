@@ -36,9 +36,10 @@ type CARecord struct {
 	NotBefore, NotAfter time.Time
 }
 
-// CANode is a host or a scheduler, with its certificate as it told it last.
+// CANode is a host, a scheduler or a gateway, with its certificate as it told it last.
 type CANode struct {
 	Scheduler   bool
+	Gateway     bool
 	ID          string
 	Name        string
 	Certificate NodeCertificate

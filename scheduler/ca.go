@@ -26,9 +26,10 @@ func (s *Service) CAStatus(ctx context.Context) (fleet.CAView, error) {
 	}
 	var cluster state.Cluster
 	var hosts []*fleet.Host
+	var gateways []fleet.Gateway
 	err = s.read(ctx, func(v *state.View) error {
 		cluster, _ = v.Cluster()
-		hosts = v.HostRows()
+		hosts, gateways = v.HostRows(), v.Gateways()
 		return nil
 	})
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Service) CAStatus(ctx context.Context) (fleet.CAView, error) {
 	if err != nil {
 		return fleet.CAView{}, fmt.Errorf("read the cluster's CAs: %w", err)
 	}
-	return caView(cas, cluster.Rotation, hosts, members.Members, s.Now()), nil
+	return caView(cas, cluster.Rotation, hosts, members.Members, s.heard(gateways), s.Now()), nil
 }
 
 // RotateCA begins to replace the cluster's CA by a new one; the rest is done by control.Rotator. Errors: rule (it is being replaced
@@ -110,7 +111,7 @@ func (s *Service) FinishCAStep(ctx context.Context, step fleet.RotationStep) err
 }
 
 // caView says what the step waits for. cas are those that are trusted, the one that signs first.
-func caView(cas []*x509.Certificate, r *state.Rotation, hosts []*fleet.Host, members []fleet.MemberView, now time.Time) fleet.CAView {
+func caView(cas []*x509.Certificate, r *state.Rotation, hosts []*fleet.Host, members []fleet.MemberView, gateways []fleet.GatewayView, now time.Time) fleet.CAView {
 	out := fleet.CAView{CAs: []fleet.CARecord{caRecord(cas[0], fleet.CASigns)}}
 	if r != nil {
 		other := fleet.CANext
@@ -124,6 +125,9 @@ func caView(cas []*x509.Certificate, r *state.Rotation, hosts []*fleet.Host, mem
 		if r := m.Member; r.RemovedAt.IsZero() {
 			out.Nodes = append(out.Nodes, fleet.CANode{Scheduler: true, ID: string(r.ID), Name: r.Name, Certificate: m.Certificate})
 		}
+	}
+	for _, g := range gateways {
+		out.Nodes = append(out.Nodes, fleet.CANode{Gateway: true, ID: string(g.ID), Name: g.Name, Certificate: g.Certificate})
 	}
 	for _, h := range hosts {
 		if h.State != fleet.HostGone {

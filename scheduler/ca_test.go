@@ -58,7 +58,7 @@ func TestWhomAStepOfANewCAWaitsFor(t *testing.T) {
 		case renews:
 			cas = []*x509.Certificate{next.Cert(), old.Cert()}
 		}
-		v := caView(cas, tt.r, hosts, members, tt.now)
+		v := caView(cas, tt.r, hosts, members, nil, tt.now)
 		var ids []string
 		for _, n := range v.Nodes[:v.Waiting] {
 			ids = append(ids, n.ID)

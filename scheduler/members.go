@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gantry/fleet"
-	"gantry/internal/pki"
 	"gantry/scheduler/backup"
 	"gantry/scheduler/state"
 )
@@ -80,12 +79,7 @@ func (s *Service) ConfirmClock(ctx context.Context, at time.Time) error {
 func (s *Service) CreateMemberToken(
 	ctx context.Context, nonVoter bool, replaces fleet.MemberID, ttl time.Duration,
 ) (fleet.Secret, time.Time, error) {
-	switch {
-	case ttl == 0:
-		ttl = defaultMemberTTL
-	case ttl < 0 || ttl > maxTokenTTL:
-		return "", time.Time{}, fleet.Invalid("$.ttlSeconds", "must be 1 second to 30 days")
-	case nonVoter && replaces != "":
+	if nonVoter && replaces != "" {
 		return "", time.Time{}, fleet.Invalid("$.replaces", "cannot be named for a member that never votes")
 	}
 	if replaces != "" {
@@ -99,20 +93,7 @@ func (s *Service) CreateMemberToken(
 			return "", time.Time{}, err
 		}
 	}
-	ca, err := s.CA(ctx)
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	token := pki.NewJoinToken(ca.Digest())
-	hash := pki.Hash(token.Secret)
-	now := s.Now()
-	_, err = propose[any](ctx, s, state.PutToken{At: now, Token: fleet.JoinToken{
-		ID: token.ID, Hash: hash[:], ExpiresAt: now.Add(ttl), Role: fleet.TokenScheduler, NonVoter: nonVoter, Replaces: replaces,
-	}})
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	return fleet.Secret(token.Text()), now.Add(ttl), nil
+	return s.createToken(ctx, fleet.JoinToken{Role: fleet.TokenScheduler, NonVoter: nonVoter, Replaces: replaces}, ttl, defaultMemberTTL)
 }
 
 // changeMembers runs one of the changes of Members.

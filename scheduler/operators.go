@@ -64,14 +64,19 @@ func (s *Service) SetHostCloud(ctx context.Context, id fleet.HostID, cloud fleet
 func (s *Service) CreateJoinToken(
 	ctx context.Context, dc fleet.DataCenterID, cloud fleet.Cloud, ttl time.Duration,
 ) (fleet.Secret, time.Time, error) {
-	switch {
-	case ttl == 0:
-		ttl = defaultTokenTTL
-	case ttl < 0 || ttl > maxTokenTTL:
-		return "", time.Time{}, fleet.Invalid("$.ttlSeconds", "must be 1 second to 30 days")
-	}
 	if cloud == "" {
 		cloud = fleet.CloudSecure
+	}
+	return s.createToken(ctx, fleet.JoinToken{DataCenter: dc, Cloud: cloud}, ttl, defaultTokenTTL)
+}
+
+// createToken makes a token that lets one node join as t says, for ttl, or else for as long as is standard.
+func (s *Service) createToken(ctx context.Context, t fleet.JoinToken, ttl, standard time.Duration) (fleet.Secret, time.Time, error) {
+	switch {
+	case ttl == 0:
+		ttl = standard
+	case ttl < 0 || ttl > maxTokenTTL:
+		return "", time.Time{}, fleet.Invalid("$.ttlSeconds", "must be 1 second to 30 days")
 	}
 	ca, err := s.CA(ctx)
 	if err != nil {
@@ -80,13 +85,11 @@ func (s *Service) CreateJoinToken(
 	token := pki.NewJoinToken(ca.Digest())
 	hash := pki.Hash(token.Secret)
 	now := s.Now()
-	_, err = propose[any](ctx, s, state.PutToken{At: now, Token: fleet.JoinToken{
-		ID: token.ID, Hash: hash[:], DataCenter: dc, Cloud: cloud, ExpiresAt: now.Add(ttl),
-	}})
-	if err != nil {
+	t.ID, t.Hash, t.ExpiresAt = token.ID, hash[:], now.Add(ttl)
+	if _, err = propose[any](ctx, s, state.PutToken{At: now, Token: t}); err != nil {
 		return "", time.Time{}, err
 	}
-	return fleet.Secret(token.Text()), now.Add(ttl), nil
+	return fleet.Secret(token.Text()), t.ExpiresAt, nil
 }
 
 // CA opens the cluster's CA.

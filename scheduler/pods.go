@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/routes"
 	"gantry/scheduler/state"
 )
 
@@ -300,36 +301,9 @@ func (s *Service) DialPod(ctx context.Context, id fleet.PodID, port int) (fleet.
 // exposed returns a pod that runs and has the port. What this scheduler's state has is enough, be there a leader or not: a pod that was
 // stopped a moment ago is refused by its host. Only a refusal must not be of a moment ago.
 func (s *Service) exposed(ctx context.Context, id fleet.PodID, port int) (p fleet.Pod, err error) {
-	look := func(v *state.View) error {
-		var ok bool
-		p, ok = v.Pod(id)
-		switch {
-		case !ok || p.Status == fleet.StatusTerminated:
-			return fleet.NotFound("pod")
-		case balanced(v, &p): // its requests come with a key
-			return fleet.NotFound("port")
-		case !slices.Contains(p.Spec.Ports, fleet.Port{Number: port, Protocol: "http"}):
-			return fleet.NotFound("port")
-		case p.Status != fleet.StatusRunning || p.Goal != fleet.GoalRun:
-			return notServing(&p)
-		}
-		return nil
-	}
+	look := func(v *state.View) (err error) { p, err = routes.Exposed(routes.ViewOf(v), id, port); return err }
 	if err = s.Store.View(look); err != nil {
 		err = s.read(ctx, look)
 	}
 	return p, err
-}
-
-// notServing says to whoever asks for its port why a pod does not serve. It is public, so it tells how the pod is and no more.
-func notServing(p *fleet.Pod) error {
-	switch {
-	case p.Goal != fleet.GoalRun && p.Status.Active():
-		return fleet.NotAllowed("the pod is being stopped")
-	case p.Status.Active():
-		return fleet.NotAllowed("the pod has not started yet; try again in a moment")
-	case p.ExitCode != nil:
-		return fleet.NotAllowed("the pod is not running: it ended with code %d", *p.ExitCode)
-	}
-	return fleet.NotAllowed("the pod is not running")
 }

@@ -42,7 +42,7 @@ func (s *Service) linkToken(id fleet.PodID, port int, until string) (fleet.Secre
 
 // OpensPort reports whether a key of the pod's account that may change pods, or the token of a link, lets requests pass to a port. It
 // asks no other scheduler: a key that was made or ended a moment ago may count as it was.
-func (s *Service) OpensPort(id fleet.PodID, port int, credential fleet.Secret) bool {
+func (s *Service) OpensPort(_ context.Context, id fleet.PodID, port int, credential fleet.Secret) bool {
 	if text, _, link := strings.Cut(credential.Reveal(), "."); link {
 		until, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || s.Now().Unix() >= until {

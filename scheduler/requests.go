@@ -34,12 +34,3 @@ func (s *Service) MayRequest(ctx context.Context, key fleet.Secret, id fleet.End
 	}
 	return check(who, func(fn func(*state.View) error) error { return s.read(ctx, fn) })
 }
-
-// balanced reports whether a pod is a worker that requests reach with a key.
-func balanced(v *state.View, p *fleet.Pod) bool {
-	if p.Owner.Kind != fleet.OwnerEndpoint {
-		return false
-	}
-	e, ok := state.Find[fleet.Endpoint](v, fleet.EndpointID(p.Owner.ID))
-	return !ok || e.Spec.Type == fleet.EndpointBalanced
-}

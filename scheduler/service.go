@@ -28,9 +28,10 @@ type Config struct {
 	Sealer   *pki.Sealer
 	Members  Members // nil: there is but this scheduler, and nothing can be said of it
 	Clock    Clock   // nil: nothing is known of the log's time
-	Version  string  // of the program, noted in snapshots
-	ProxyURL string  // of the pods' http ports, see fleet.PodView; endpoints that balance have names below it, too
-	Movable  bool    // whether drains may move a pod whose owner did not say
+	Gateways Gateways
+	Version  string // of the program, noted in snapshots
+	ProxyURL string // of the pods' http ports, see fleet.PodView; endpoints that balance have names below it, too
+	Movable  bool   // whether drains may move a pod whose owner did not say
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }

@@ -24,10 +24,10 @@ type CA struct {
 	NotAfter  v2.Time `json:"notAfter" doc:"When its certificate ends."`
 }
 
-// CANode is a host or a scheduler with its certificate, as it told it last.
+// CANode is a host, a scheduler or a gateway with its certificate, as it told it last.
 type CANode struct {
-	Kind   string   `json:"kind" doc:"What it is." enum:"host,scheduler"`
-	ID     string   `json:"id" doc:"Host or member identifier." example:"h7d2k9s4f1g6j3"`
+	Kind   string   `json:"kind" doc:"What it is." enum:"host,scheduler,gateway"`
+	ID     string   `json:"id" doc:"Host, member or gateway identifier." example:"h7d2k9s4f1g6j3"`
 	Name   string   `json:"name" doc:"Name." example:"gpu-01"`
 	CA     v2.Text  `json:"ca" doc:"Digest of the CA of its certificate, or null when that is not known."`
 	EndsAt *v2.Time `json:"endsAt" doc:"When its certificate ends, or null when that is not known."`

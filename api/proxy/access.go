@@ -15,7 +15,7 @@ const textLocked = "this port needs a key of the pod's account, as a bearer toke
 // pod. A link that is opened becomes a cookie, so that what the page loads passes, too, and its token leaves the address.
 func (p *Proxy) admit(w http.ResponseWriter, r *http.Request, target Target) bool {
 	opens := func(credential string) bool {
-		return credential != "" && p.cfg.Targets.OpensPort(target.Pod, target.Port, fleet.Secret(credential))
+		return credential != "" && p.cfg.Targets.OpensPort(r.Context(), target.Pod, target.Port, fleet.Secret(credential))
 	}
 	token, _ := bearer(r)
 	keyed := opens(token)

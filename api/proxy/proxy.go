@@ -33,8 +33,8 @@ type Targets interface {
 	// there is no such pod or port, not_allowed when the pod does not run (with what is set for the port
 	// nevertheless), unavailable when that cannot be told.
 	HTTPPort(ctx context.Context, pod fleet.PodID, port int) (fleet.AccountID, fleet.HTTPSetting, error)
-	// OpensPort reports, from memory, whether a key or the token of a link lets requests pass to a port that needs one.
-	OpensPort(pod fleet.PodID, port int, credential fleet.Secret) bool
+	// OpensPort reports whether a key or the token of a link lets requests pass to a port that needs one.
+	OpensPort(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool
 }
 
 // Config is what a Proxy needs. Targets, Dialer and Log must be set; the zero value of the others

@@ -78,6 +78,9 @@ func caRecord(v fleet.CAView) admin.CAStatus {
 		if n.Scheduler {
 			kind = "scheduler"
 		}
+		if n.Gateway {
+			kind = "gateway"
+		}
 		out.Nodes = append(out.Nodes, admin.CANode{
 			Kind: kind, ID: n.ID, Name: n.Name, CA: v2.Text(n.Certificate.CA), EndsAt: v2.AtOrNull(n.Certificate.EndsAt), Waits: v2.Text(n.Waits),
 		})

@@ -58,6 +58,7 @@ func (a *API) registerOperators() {
 	a.registerCapacity()
 	a.registerImages()
 	a.registerCluster()
+	a.registerGateways()
 	a.registerCA()
 	a.registerSnapshot()
 	a.registerAccounts()

@@ -25,6 +25,7 @@ type Service interface {
 	OperatorAccountService
 	LimitService
 	ClusterService
+	GatewayService
 	CAService
 	BackupService
 	BackendService

@@ -23,7 +23,6 @@ import (
 	"gantry/api/forward"
 	"gantry/api/proxy"
 	"gantry/api/rest"
-	"gantry/scheduler"
 )
 
 const (
@@ -189,7 +188,7 @@ func (e *edgeFlags) roots() (*x509.CertPool, error) {
 }
 
 // order makes what orders certificates; nil where they are not ordered.
-func (c *runCmd) order(p ports, service *scheduler.Service, leads func() bool, log *slog.Logger) (*edge.ACME, error) {
+func (c *frontFlags) order(p ports, store edge.Store, leads func() bool, log *slog.Logger) (*edge.ACME, error) {
 	if !c.Edge.acme() {
 		return nil, nil
 	}
@@ -199,7 +198,7 @@ func (c *runCmd) order(p ports, service *scheduler.Service, leads func() bool, l
 	}
 	conf := edge.ACMEConfig{
 		Directory: c.Edge.ACMEDirectory, Email: c.Edge.ACMEEmail, Roots: roots, Names: c.Edge.ACMEName, Challenge: c.Edge.challenge(),
-		Command: c.Edge.ACMEDNSCommand, Wait: c.Edge.ACMEDNSWait, Listener: p.api.Addr(), Store: service, Leads: leads,
+		Command: c.Edge.ACMEDNSCommand, Wait: c.Edge.ACMEDNSWait, Listener: p.api.Addr(), Store: store, Leads: leads,
 		Reload: acmeEvery, Log: log,
 	}
 	if c.Edge.ACMEDNSCommand != "" {
@@ -224,13 +223,13 @@ func (c *runCmd) equip(d *parts, p ports, tlsFront *edge.FrontEnd) (err error) {
 }
 
 // ours tells requests that are not to a pod's page.
-func (c *runCmd) ours(r *http.Request) bool {
+func (c *frontFlags) ours(r *http.Request) bool {
 	_, toPod, _ := proxy.ParseHost(r.Host, c.ProxyDomain)
 	return !toPod
 }
 
 // around puts before a handler what is the same for every request of users.
-func (c *runCmd) around(gate *rest.Gate, next http.Handler) (http.Handler, error) {
+func (c *frontFlags) around(gate *rest.Gate, next http.Handler) (http.Handler, error) {
 	trusted, err := c.Edge.trusted()
 	if err != nil {
 		return nil, err
@@ -256,7 +255,7 @@ func alive(w http.ResponseWriter) {
 }
 
 // redirector answers plain HTTP where TLS ends here.
-func (c *runCmd) redirector(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) *rest.Server {
+func (c *frontFlags) redirector(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) *rest.Server {
 	port := strconv.Itoa(c.Edge.RedirectPort)
 	if c.Edge.RedirectPort == 0 {
 		_, port, _ = net.SplitHostPort(p.api.Addr().String())
@@ -270,7 +269,7 @@ func (c *runCmd) redirector(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) 
 }
 
 // serveEdge keeps certificates new and answers plain HTTP, until ctx ends. All of it ends before it returns.
-func (c *runCmd) serveEdge(ctx context.Context, p ports, tlsFront *edge.FrontEnd, log *slog.Logger) error {
+func (c *frontFlags) serveEdge(ctx context.Context, p ports, tlsFront *edge.FrontEnd, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if tlsFront.Files != nil {
 		group.Go(func() error { return tlsFront.Files.Run(ctx, filesEvery) })

@@ -262,16 +262,17 @@ func TestPlainHTTPIsRefused(t *testing.T) {
 
 // The address of a pod's http port follows from what the scheduler serves, unless a balancer serves it otherwise.
 func TestProxyURL(t *testing.T) {
+	with := func(url string, f frontFlags) runCmd { return runCmd{ProxyURL: url, frontFlags: f} }
 	for name, c := range map[string]struct {
 		listening string
 		cmd       runCmd
 		want      string
 	}{
-		"plain":             {"127.0.0.1:18080", runCmd{ProxyDomain: "p.localhost"}, "http://p.localhost:18080"},
-		"plain, port 80":    {"0.0.0.0:80", runCmd{ProxyDomain: "p.localhost"}, "http://p.localhost"},
-		"TLS":               {"[::]:443", runCmd{ProxyDomain: "p.example.com", Edge: edgeFlags{TLSCert: []string{"c"}}}, "https://p.example.com"},
-		"TLS, another port": {"[::]:8443", runCmd{ProxyDomain: "p.example.com", Edge: edgeFlags{ACMEName: []string{"a"}}}, "https://p.example.com:8443"},
-		"behind a balancer": {"127.0.0.1:80", runCmd{ProxyDomain: "p.example.com", ProxyURL: "https://p.example.com/"}, "https://p.example.com"},
+		"plain":             {"127.0.0.1:18080", with("", frontFlags{ProxyDomain: "p.localhost"}), "http://p.localhost:18080"},
+		"plain, port 80":    {"0.0.0.0:80", with("", frontFlags{ProxyDomain: "p.localhost"}), "http://p.localhost"},
+		"TLS":               {"[::]:443", with("", frontFlags{ProxyDomain: "p.example.com", Edge: edgeFlags{TLSCert: []string{"c"}}}), "https://p.example.com"},
+		"TLS, another port": {"[::]:8443", with("", frontFlags{ProxyDomain: "p.example.com", Edge: edgeFlags{ACMEName: []string{"a"}}}), "https://p.example.com:8443"},
+		"behind a balancer": {"127.0.0.1:80", with("https://p.example.com/", frontFlags{ProxyDomain: "p.example.com"}), "https://p.example.com"},
 		"no proxy":          {"127.0.0.1:80", runCmd{}, ""},
 	} {
 		addr, err := net.ResolveTCPAddr("tcp", c.listening)
@@ -285,7 +286,7 @@ func TestProxyURL(t *testing.T) {
 	for _, bad := range []string{
 		"p.example.com", "ftp://p.example.com", "https://", "https://other.example.com", "https://p.example.com/x", "https://p.example.com?q", "https://me@p.example.com", "://",
 	} {
-		if err := (&runCmd{ProxyDomain: "p.example.com", ProxyURL: bad}).checkProxyURL(); err == nil || !strings.Contains(err.Error(), "--proxy-url") {
+		if err := (&runCmd{frontFlags: frontFlags{ProxyDomain: "p.example.com"}, ProxyURL: bad}).checkProxyURL(); err == nil || !strings.Contains(err.Error(), "--proxy-url") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

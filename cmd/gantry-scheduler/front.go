@@ -40,7 +40,7 @@ type apiServer struct {
 }
 
 // openFront opens the front tlsFront, with TLS where it ends here.
-func (c *runCmd) openFront(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) (*apiServer, error) {
+func (c *frontFlags) openFront(api net.Listener, tlsFront *edge.FrontEnd, log *slog.Logger) (*apiServer, error) {
 	f := &apiServer{ended: make(chan struct{})}
 	f.waits(rest.Health{Name: "store", Text: "the data is being read"})
 	believed, err := c.Edge.believed()
@@ -69,7 +69,7 @@ func (c *runCmd) openFront(p ports, tlsFront *edge.FrontEnd, log *slog.Logger) (
 	}
 	go func() { // ends with close
 		defer close(f.ended)
-		if err := serve(p.api); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(api); !errors.Is(err, http.ErrServerClosed) {
 			f.err = fmt.Errorf("serve the API: %w", err)
 		}
 	}()

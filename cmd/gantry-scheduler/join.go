@@ -40,13 +40,9 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := pki.ReadSecretFile(c.TokenFile)
+	token, err := readToken(c.TokenFile)
 	if err != nil {
-		return fmt.Errorf("read the token: %w", err)
-	}
-	token, err := pki.ParseJoinToken(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.TokenFile, err)
+		return err
 	}
 	if err := makeFolders(c.DataDir); err != nil {
 		return err
@@ -94,6 +90,23 @@ func (c *joinCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	return nil
 }
 
+func readToken(file string) (pki.JoinToken, error) {
+	text, err := pki.ReadSecretFile(file)
+	if err != nil {
+		return pki.JoinToken{}, fmt.Errorf("read the token: %w", err)
+	}
+	token, err := pki.ParseJoinToken(string(text))
+	if err != nil {
+		return pki.JoinToken{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return token, nil
+}
+
+// writeSchedulers writes down by which addresses schedulers are reached.
+func writeSchedulers(dir string, addresses []string) error {
+	return atomicfile.Write(filepath.Join(dir, joinedFile), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
+}
+
 // settle writes down what a scheduler got when it joined. Until the certificate is there, the same join can be asked
 // again. The empty log comes last: run refuses a folder without one, so that what a crash left is never taken for a new
 // member. It is prepared before the certificate, so that join can tell a folder that lacks just that from a lost log.
@@ -109,7 +122,7 @@ func settle(ctx context.Context, dir string, certs *pki.Store, j membership.Join
 			if len(by) == 0 {
 				return nil
 			}
-			return atomicfile.Write(filepath.Join(dir, joinedFile), []byte(strings.Join(by, "\n")+"\n"), 0o600)
+			return writeSchedulers(dir, by)
 		}},
 		{"node-id", func() error { return writeNodeID(dir, string(j.Member)) }},
 		{"jobs", func() error { return createJobs(ctx, dir, nil) }},

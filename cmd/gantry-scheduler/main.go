@@ -34,6 +34,8 @@ type cli struct {
 	Recover recoverCmd `cmd:"" help:"Make this scheduler's copy a cluster of its own when a majority of the schedulers is lost for good. What they acknowledged and this one never received is gone."`
 	Restore restoreCmd `cmd:"" help:"Make a cluster of one scheduler from a file of gantry snapshot save."`
 
+	Gateway gatewayCmd `cmd:"" help:"Carry requests to pods without a copy of the state: join a cluster as a gateway, and run."`
+
 	CheckConfig checkConfigCmd `cmd:"" help:"Check the configuration that run would use, report errors, and exit."`
 }
 
@@ -45,12 +47,24 @@ type initCmd struct {
 	Name       string `help:"Name of this scheduler, for people; by default the machine's."`
 }
 
+// frontFlags are those of what serves users, a scheduler or a gateway.
+type frontFlags struct {
+	Listen      string       `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
+	ProxyDomain string       `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
+	Metrics     string       `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
+	Edge        edgeFlags    `embed:""`
+	Shares      shareFlags   `embed:""`
+	Scrape      scrape.Flags `embed:""`
+}
+
+func (c *frontFlags) validate() error {
+	return errors.Join(c.Shares.validate(), c.Scrape.Validate(c.Metrics), c.Edge.validate(c.Listen, c.ProxyDomain))
+}
+
 type runCmd struct {
 	DataDir           string        `required:"" type:"path" help:"Folder that init, join or restore made." placeholder:"DIR"`
-	Listen            string        `default:"127.0.0.1:8080" help:"Address of the API and of the proxy to pods' http ports. One that is not loopback needs a certificate, or --plain-http." placeholder:"HOST:PORT"`
 	LinkListen        string        `help:"Address for agents and other schedulers (mutual TLS); when not given, 0.0.0.0 and the port of --address, as given now, to init or to join, else 8443." placeholder:"HOST:PORT"`
 	Address           string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
-	ProxyDomain       string        `default:"proxy.localhost" help:"Pods' http ports appear at POD-PORT.DOMAIN."`
 	ProxyURL          string        `name:"proxy-url" help:"The proxy domain as users reach it, as in https://proxy.example.com, when a load balancer has another scheme or port than --listen." placeholder:"URL"`
 	APIURL            string        `name:"api-url" help:"The API as users reach it, as in https://api.example.com, for the addresses of files in results of public models; when not given, the address of --listen." placeholder:"URL"`
 	PodsMovable       bool          `name:"pods-movable" help:"Let drains move pods whose owners did not say whether they may be moved."`
@@ -67,14 +81,11 @@ type runCmd struct {
 	RateMinute        int           `default:"180" help:"API requests that an account may make in a minute; 0: any number." placeholder:"N"`
 	RateHour          int           `default:"7200" help:"The same for an hour." placeholder:"N"`
 	RateDay           int           `default:"100000" help:"The same for a day." placeholder:"N"`
-	Metrics           string        `default:"127.0.0.1:9413" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
 	RequestsPerWorker int           `default:"100" help:"Requests about jobs of an endpoint that each of its running workers adds to those that an account may make in 10 seconds, and at a time (1 to 100000)." placeholder:"N"`
 	RateFailures      int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
-	Hooks  webhookFlags `embed:""`
-	Edge   edgeFlags    `embed:""`
-	Shares shareFlags   `embed:""`
-	Scrape scrape.Flags `embed:""`
+	Hooks      webhookFlags `embed:""`
+	frontFlags `embed:""`
 }
 
 type checkConfigCmd struct {
@@ -140,8 +151,7 @@ func (c *runCmd) validate() error {
 		faults = append(faults, fmt.Errorf("--rate-failures must be 0 to %d", limit.MaxQuota))
 	}
 	faults = append(faults, c.checkProxyURL(), c.checkAPIURL())
-	faults = append(faults, c.Shares.validate(), c.Scrape.Validate(c.Metrics))
-	return errors.Join(append(faults, c.Edge.validate(c.Listen, c.ProxyDomain))...)
+	return errors.Join(append(faults, c.frontFlags.validate())...)
 }
 
 func (c *runCmd) rates() limit.Quotas {

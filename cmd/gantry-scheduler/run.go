@@ -64,7 +64,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, ports.close()) }()
 	tlsFront := &edge.FrontEnd{Files: files, Orders: c.Edge.acme()}
-	front, err := c.openFront(ports, tlsFront, log)
+	front, err := c.openFront(ports.api, tlsFront, log)
 	if err != nil {
 		return err
 	}
@@ -148,15 +148,20 @@ func (c *runCmd) listen(ctx context.Context, certs *pki.Store, known *peerGuard,
 	if c.LinkListen, err = linkListen(c.DataDir, c.LinkListen, c.Address, log); err != nil {
 		return ports{}, err
 	}
+	return c.frontFlags.listen(ctx, c.LinkListen, certs, agentrpc.MuxConfig{Log: log, Refuse: known.refuse})
+}
+
+// listen opens the ports for users and that of the link.
+func (c *frontFlags) listen(ctx context.Context, link string, certs *pki.Store, conf agentrpc.MuxConfig) (ports, error) {
 	api, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return ports{}, fmt.Errorf("API address: %w", err)
 	}
-	ln, err := agentrpc.Listen(ctx, c.LinkListen)
+	ln, err := agentrpc.Listen(ctx, link)
 	if err != nil {
 		return ports{}, errors.Join(fmt.Errorf("link address: %w", err), api.Close())
 	}
-	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: log, Refuse: known.refuse}) //nolint:contextcheck // closing ends the listeners
+	mux, err := agentrpc.NewMux(ln, certs, conf) //nolint:contextcheck // closing ends the listeners
 	if err != nil {
 		return ports{}, errors.Join(err, ln.Close(), api.Close())
 	}

@@ -24,6 +24,7 @@ import (
 	"gantry/api/v1"
 	"gantry/cmd/internal/watchdog"
 	"gantry/fleet"
+	"gantry/gateway"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
 	"gantry/internal/scrape"
@@ -37,8 +38,10 @@ import (
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/files"
+	"gantry/scheduler/gateways"
 	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
+	"gantry/scheduler/routes"
 	"gantry/scheduler/state"
 	"gantry/scheduler/webhooks"
 	"gantry/scheduler/workers"
@@ -74,6 +77,8 @@ type parts struct {
 	balancer   *balance.Balancer
 	toWorkers  *proxy.Proxy // of requests to endpoints that balance
 	balance    *balanceface.API
+	road       gateway.Road
+	gateways   *gateways.Server
 	forward    *forward.Forwarder
 	acme       *edge.ACME     // nil: no certificates are ordered
 	tlsFront   *edge.FrontEnd // of users' connections
@@ -119,8 +124,20 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	d.time = &control.Timekeeper{
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,
 	}
+	d.gateways = gateways.New(gateways.Config{
+		Store: m.store, Node: m.node, Leader: func() string { l, _ := m.node.Leader(); return l.Address }, Log: log,
+		May: func(ctx context.Context, key fleet.Secret, id fleet.EndpointID) error {
+			return d.service.MayRequest(ctx, key, id)
+		},
+		Opens: func(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool {
+			return d.service.OpensPort(ctx, pod, port, credential)
+		},
+		Requests: func(from fleet.GatewayID, in *agentrpc.RequestsReport) *agentrpc.RequestsWord {
+			return d.takeRequests(fleet.MemberID(from), in)
+		},
+	})
 	d.service = scheduler.New(scheduler.Config{
-		Store: m.store, Node: anywhere{m.node, d.reads}, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
+		Store: m.store, Node: anywhere{m.node, d.reads}, Gateways: d.gateways, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
 	d.files = files.New(files.Config{
@@ -131,7 +148,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Health: func(id fleet.EndpointID, pod fleet.PodID) (balance.Health, bool) { return d.balancer.Health(id, pod) },
 	})
 	d.balancer = balance.New(balance.Config{
-		Store: m.store, Member: fleet.MemberID(m.id), Open: d.dispatch.OpenPort, Leads: m.node.IsLeader, Tell: d.tellRequests,
+		Store: routes.Of(m.store), Member: fleet.MemberID(m.id), Open: d.dispatch.OpenPort, Leads: m.node.IsLeader, Tell: d.tellRequests,
 		Changed: d.workers.HealthChanged, Log: log,
 	})
 	d.service.Desks = d.workers
@@ -171,6 +188,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount,
 	})
 	d.balanceRequests(c)
+	d.road = gateway.Road{Domain: c.ProxyDomain, Store: routes.Of(m.store), Connected: d.dispatch.Data().Connected, Balance: d.balance}
 	d.forward = forward.New(forward.Config{
 		Member: m.id, Leaders: leaders{m}, Local: d.local(), Log: log,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
@@ -221,26 +239,13 @@ func alwaysHere(path string) bool {
 // here tells the requests that this member serves, whether it leads or not: what flows from and to the pods of hosts that have a data
 // connection with it. Without a leader it serves pods' ports as well as it can.
 func (d *parts) here(r *http.Request) bool {
-	if e, _, named, ok := d.balance.Find(r); named || ok { // one that is not known here may be known to the leader
-		return leaders{d.member}.Leader() == "" || ok && d.serves(e.ID)
-	}
-	if target, toPod, ok := proxy.ParseHost(r.Host, d.domain); toPod {
-		return !ok || leaders{d.member}.Leader() == "" || d.flows(target.Pod)
+	if here, ours := d.road.Here(r, leaders{d.member}.Leader() != ""); ours {
+		return here
 	}
 	if pod, flows := rest.Flow(r); flows {
-		return d.flows(pod)
+		return routes.Flows(d.road.Store, d.dispatch.Data().Connected, pod)
 	}
 	return alwaysHere(r.URL.Path)
-}
-
-// flows reports whether the host of a pod has a data connection with this member.
-func (d *parts) flows(pod fleet.PodID) (here bool) {
-	_ = d.member.store.View(func(v *state.View) error { // a closed store has none
-		p, ok := v.Pod(pod)
-		here = ok && d.dispatch.Connected(p.Host)
-		return nil
-	})
-	return here
 }
 
 // anywhere is a replica of which reads see all that was acknowledged, whether it leads or not.
@@ -339,11 +344,12 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	grpc := d.dispatch.GRPC()
 	agentrpc.RegisterPeerServer(grpc, d.peers)
+	agentrpc.RegisterRoutesServer(grpc, d.gateways)
 	inner := d.innerServer()
 	front.letsThrough(d.rest.Vital)
 	front.opens(d.counted(d.unlessRemoved(d.forward)))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // Stop ends it
-	group.Go(func() error { return d.dispatch.ServeData(ctx, p.mux.Data()) })
+	group.Go(func() error { return d.dispatch.Data().Serve(ctx, p.mux.Data()) })
 	group.Go(func() error {
 		if err := inner.Serve(p.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {
 			return err

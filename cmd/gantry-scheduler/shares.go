@@ -97,7 +97,7 @@ func (s *shares) register(r prometheus.Registerer) {
 	gauge("gantry_scheduler_proxied_requests_open", "Requests to pods in progress on this scheduler, including WebSockets.", func() int { return s.proxied().Open })
 	gauge("gantry_scheduler_data_connections", "Data connections of hosts that end at this scheduler.", func() int {
 		if d := s.data.Load(); d != nil {
-			return d.DataConnections()
+			return d.Data().Count()
 		}
 		return 0
 	})

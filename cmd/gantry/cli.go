@@ -65,6 +65,7 @@ type cli struct {
 	Host     hostCmd       `cmd:"" group:"operators" help:"See hosts, change them, and let new ones join."`
 	Image    imageCmd      `cmd:"" group:"operators" help:"List the images on hosts, and prefetch images before pods need them."`
 	Raft     raftCmd       `cmd:"" group:"operators" help:"See, add and remove schedulers of the control plane."`
+	Gateway  gatewayCmd    `cmd:"" group:"operators" help:"See, add, drain and remove gateways, which carry requests to pods."`
 	Snapshot snapshotCmd   `cmd:"" group:"operators" help:"Save snapshots of the control plane's state, and restore one."`
 	Admin    adminCmd      `cmd:"" group:"operators" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices."`
 	Debug    debugCmd      `cmd:"" group:"operators" help:"Collect diagnostics for a bug report."`

@@ -42,7 +42,7 @@ type anyNoun interface {
 func nouns() map[string]anyNoun {
 	return map[string]anyNoun{
 		"pod": pods, "endpoint": endpoints, "cluster": instantClusters, "secret": secrets, "template": templates, "registry": registries, "volume": volumes, "s3-key": s3Keys,
-		"key": keys, "account": accounts, "host": hosts, "raft": members, "admin datacenter": dataCenters,
+		"key": keys, "account": accounts, "host": hosts, "raft": members, "gateway": gateways, "admin datacenter": dataCenters,
 		"admin gpu-type": gpuTypes, "admin cpu-flavor": cpuFlavors, "admin volume-backend": backends,
 		"admin model": publicModels,
 	}
@@ -302,9 +302,11 @@ func acts() map[string]func(context.Context, *app, *client.Client, string) error
 		"host ack-alarm": hosts.act((*client.Client).AckHostAlarm, func(h admin.Host) string {
 			return fmt.Sprintf("%s (%s) has no alarm\n", printable(h.ID), printable(h.Name))
 		}),
-		"host pods":    hostPods,
-		"raft promote": changeMember("promoted", (*client.Client).PromoteMember),
-		"raft demote":  changeMember("demoted", (*client.Client).DemoteMember),
+		"host pods":       hostPods,
+		"gateway drain":   gateways.act((*client.Client).DrainGateway, sayGateway),
+		"gateway undrain": gateways.act((*client.Client).UndrainGateway, sayGateway),
+		"raft promote":    changeMember("promoted", (*client.Client).PromoteMember),
+		"raft demote":     changeMember("demoted", (*client.Client).DemoteMember),
 	}
 }
 

@@ -126,13 +126,13 @@ func (cmd raftAddCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	if at := when(&token.Value.ExpiresAt); at != "" {
 		about += ", until " + at
 	}
-	return a.showSecret(token.Raw, token.Value.Token.Reveal(), about+". On its machine, before gantry-scheduler run:\n\n    "+joinCommand(cluster.Value)+"\n")
+	return a.showSecret(token.Raw, token.Value.Token.Reveal(), about+". On its machine, before gantry-scheduler run:\n\n    "+joinCommand("gantry-scheduler join", cluster.Value)+"\n")
 }
 
-// joinCommand is what makes a new machine a scheduler of the cluster.
-func joinCommand(cluster admin.Cluster) string {
+// joinCommand is what makes a new machine a scheduler or a gateway of the cluster.
+func joinCommand(command string, cluster admin.Cluster) string {
 	out := &strings.Builder{}
-	out.WriteString("gantry-scheduler join --data-dir DIR --token-file FILE --address HOST:PORT")
+	out.WriteString(command + " --data-dir DIR --token-file FILE --address HOST:PORT")
 	for _, m := range cluster.Members {
 		if m.RemovedAt == nil && (m.Reachable || m.Leader) {
 			out.WriteString(" --scheduler " + printable(m.Address))

@@ -1,10 +1,12 @@
 package agentrpc
 
 import (
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"gantry/internal/pki"
 )
@@ -83,7 +85,9 @@ func TestWhatAGatewayMaySpeak(t *testing.T) {
 	ask := func(addr, protocol, server string, as *pki.Store) error {
 		check := pki.VerifyScheduler
 		if server == pki.GatewayName {
-			check = pki.VerifyGateway
+			check = func(leaf, ca *x509.Certificate, now time.Time) error {
+				return pki.VerifyGateway(leaf, ca, gatewayID.ID, now)
+			}
 		}
 		config, err := clientOf(as, protocol, server, check)
 		if err != nil {

@@ -33,8 +33,7 @@ type MuxConfig struct {
 	// It answers at once. nil: no scheduler of the cluster is refused. Services of gRPC refuse by themselves, so that the caller is
 	// told why.
 	Refuse func(pki.Identity) error
-	// DataOnly takes data connections alone: of a gateway.
-	DataOnly bool
+	DataOnly bool // only data connections: of a gateway
 	// Log receives refusals (warning) and broken handshakes (debug).
 	Log *slog.Logger
 }
@@ -57,11 +56,7 @@ type Mux struct {
 
 // NewMux takes over ln, which Listen made, and accepts from it until Close, with the configuration of ServerTLS. On an error ln stays with the caller.
 func NewMux(ln net.Listener, store *pki.Store, config MuxConfig) (*Mux, error) {
-	protocols := allProtocols()
-	if config.DataOnly {
-		protocols = []string{ALPNData}
-	}
-	tlsConfig, err := serverTLS(store, protocols, config.Refuse)
+	tlsConfig, err := serverTLS(store, protocols(config.DataOnly), config.Refuse)
 	if err != nil {
 		return nil, fmt.Errorf("mux: %w", err)
 	}

@@ -27,9 +27,14 @@ const (
 // certificates verified against the CAs that the store trusts when given. gRPC may come without a certificate, since a joining host has none; Raft is
 // open to schedulers only, HTTP to gateways as well, data connections to hosts only, and this is decided within the handshake. The store must have joined; what it holds takes effect at the next
 // handshake.
-func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, allProtocols(), nil) }
+func ServerTLS(store *pki.Store) (*tls.Config, error) { return serverTLS(store, protocols(false), nil) }
 
-func allProtocols() []string { return []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP, ALPNData} }
+func protocols(dataOnly bool) []string {
+	if dataOnly {
+		return []string{ALPNData}
+	}
+	return []string{ALPNGRPC, ALPNRaft, ALPNJobs, ALPNHTTP, ALPNData}
+}
 
 // serverTLS is ServerTLS for some of the protocols that also refuses Raft and HTTP to whom refuse, if it is not nil, gives an error for.
 func serverTLS(store *pki.Store, protocols []string, refuse func(pki.Identity) error) (*tls.Config, error) {
@@ -77,8 +82,7 @@ func checkClient(state tls.ConnectionState, refuse func(pki.Identity) error) err
 	if protocol == ALPNGRPC {
 		return nil
 	}
-	may := protocol == ALPNData && id.Role == pki.RoleHost || forPeers && id.Role == pki.RoleScheduler || protocol == ALPNHTTP && id.Role == pki.RoleGateway
-	if !may {
+	if protocol == ALPNData != (id.Role == pki.RoleHost) || forPeers && id.Role == pki.RoleGateway && protocol != ALPNHTTP {
 		return &refusedError{fmt.Sprintf("%s may not speak %s", id, protocol)}
 	}
 	if forPeers && refuse != nil {

@@ -189,9 +189,13 @@ func VerifyScheduler(leaf, ca *x509.Certificate, now time.Time) error {
 	return verifyServer(leaf, ca, RoleScheduler, now)
 }
 
-// VerifyGateway is VerifyScheduler for a gateway's certificate and GatewayName.
-func VerifyGateway(leaf, ca *x509.Certificate, now time.Time) error {
-	return verifyServer(leaf, ca, RoleGateway, now)
+// VerifyGateway is VerifyScheduler for the certificate of the gateway of an id, and GatewayName.
+func VerifyGateway(leaf, ca *x509.Certificate, id string, now time.Time) error {
+	err := verifyServer(leaf, ca, RoleGateway, now)
+	if who, _ := IdentityFromCert(leaf, ca); err == nil && who.ID != id {
+		err = fmt.Errorf("%w: the server is %s, and not gateway/%s", ErrIdentity, who, id)
+	}
+	return err
 }
 
 func verifyServer(leaf, ca *x509.Certificate, role Role, now time.Time) error {

@@ -440,8 +440,9 @@ func TestVerifyScheduler(t *testing.T) {
 	}
 	gateway := issue(t, ca, Identity{RoleGateway, "g"}, time.Hour, testNow)
 	for name, err := range map[string]error{
-		"a gateway": VerifyGateway(gateway, ca.Cert(), testNow), "a scheduler for one": VerifyGateway(scheduler, ca.Cert(), testNow),
-		"one for a scheduler": VerifyScheduler(gateway, ca.Cert(), testNow), "an expired one": VerifyGateway(gateway, ca.Cert(), testNow.Add(2*time.Hour)),
+		"a gateway": VerifyGateway(gateway, ca.Cert(), "g", testNow), "a scheduler for one": VerifyGateway(scheduler, ca.Cert(), "s", testNow),
+		"one for a scheduler": VerifyScheduler(gateway, ca.Cert(), testNow), "an expired one": VerifyGateway(gateway, ca.Cert(), "g", testNow.Add(2*time.Hour)),
+		"another gateway": VerifyGateway(gateway, ca.Cert(), "h", testNow),
 	} {
 		if (err == nil) != (name == "a gateway") {
 			t.Errorf("%s: %v", name, err)

@@ -1,4 +1,4 @@
-// Package balance brings requests to the workers of endpoints that balance, at one scheduler, whether it leads or not: it asks workers how
+// Package balance brings requests to the workers of endpoints that balance, at one scheduler, whether it leads or not, or at a gateway: it asks workers how
 // they are, over the data connections of their hosts, gives each request the less busy of two that are healthy, and tells the leader how
 // many requests there are, who starts and ends workers. What it carries is api/balance's. It stores nothing: another scheduler, or this
 // one when it starts again, finds out anew.
@@ -14,6 +14,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/share"
 	"gantry/internal/sleep"
+	"gantry/scheduler/routes"
 	"gantry/scheduler/state"
 )
 
@@ -50,11 +51,13 @@ type Pace struct {
 
 // Config is what a Balancer is made from.
 type Config struct {
-	Store  *state.Store
+	Store  routes.Store
 	Member fleet.MemberID
 	// Open connects to a port of a worker on its host; see dispatch.Server.
 	Open  func(ctx context.Context, host fleet.HostID, pod fleet.PodID, port int) (fleet.Stream, error)
 	Leads func() bool
+	// Always has the leader told although there is no endpoint.
+	Always bool
 	// Tell reports to the leader.
 	Tell func(ctx context.Context, r Report) (Word, error)
 	// Changed is told of endpoints whose workers' health changed; nil: nobody is.
@@ -201,7 +204,7 @@ func (b *Balancer) follow(ctx context.Context) {
 		events, upTo, all := b.Store.Events(seen)
 		seen = upTo
 		touched := !all
-		_ = b.Store.View(func(v *state.View) error {
+		_ = b.Store.View(func(v routes.View) error {
 			touched = touched || slices.ContainsFunc(events, func(e state.Event) bool {
 				if e.Kind != state.KindPod {
 					return e.Kind == state.KindAccount
@@ -221,9 +224,9 @@ func (b *Balancer) follow(ctx context.Context) {
 func (b *Balancer) refresh() {
 	all := map[fleet.EndpointID]bool{}
 	if b.Leads() {
-		_ = b.Store.View(func(v *state.View) error { // a closed store has none
+		_ = b.Store.View(func(v routes.View) error { // a closed store has none
 			for _, id := range v.Worked() {
-				if e, ok := state.Find[fleet.Endpoint](v, id); ok && e.Spec.Type == fleet.EndpointBalanced {
+				if _, ok := routes.Balanced(v, id); ok {
 					all[id] = true
 				}
 			}
@@ -268,11 +271,11 @@ func (b *Balancer) drop(p *pool) {
 
 // Endpoint returns an endpoint that balances, as far as this scheduler knows.
 func (b *Balancer) Endpoint(id fleet.EndpointID) (e fleet.Endpoint, ok bool) {
-	_ = b.Store.View(func(v *state.View) error { // a closed store has none
-		e, ok = state.Find[fleet.Endpoint](v, id)
+	_ = b.Store.View(func(v routes.View) error { // a closed store has none
+		e, ok = routes.Balanced(v, id)
 		return nil
 	})
-	return e, ok && e.Spec.Type == fleet.EndpointBalanced
+	return e, ok
 }
 
 // pool returns an endpoint with its workers as of now; nil: there is none that balances, or Run has ended.
@@ -281,8 +284,8 @@ func (b *Balancer) pool(id fleet.EndpointID, used bool) *pool {
 	var ok bool
 	var pods []*fleet.Pod
 	at := map[fleet.PodID]fleet.Serving{}
-	_ = b.Store.View(func(v *state.View) error {
-		if e, ok = state.Find[fleet.Endpoint](v, id); ok && e.Spec.Type == fleet.EndpointBalanced {
+	_ = b.Store.View(func(v routes.View) error {
+		if e, ok = routes.Balanced(v, id); ok {
 			for _, p := range v.WorkersOf(id) {
 				if p.Status == fleet.StatusRunning && p.Goal == fleet.GoalRun {
 					pods = append(pods, p)
@@ -295,7 +298,7 @@ func (b *Balancer) pool(id fleet.EndpointID, used bool) *pool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pools[id]
-	if b.life == nil || !ok || e.Spec.Type != fleet.EndpointBalanced {
+	if b.life == nil || !ok {
 		if p != nil {
 			b.drop(p)
 		}
@@ -344,7 +347,7 @@ func (b *Balancer) notice(p *pool) {
 // DialPod implements fleet.Dialer for ports of workers, whether their endpoint exposes them or not.
 func (b *Balancer) DialPod(ctx context.Context, id fleet.PodID, port int) (fleet.Stream, error) {
 	var host fleet.HostID
-	err := b.Store.View(func(v *state.View) error {
+	err := b.Store.View(func(v routes.View) error {
 		p, ok := v.Pod(id)
 		switch {
 		case !ok || p.Owner.Kind != fleet.OwnerEndpoint:

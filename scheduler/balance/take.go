@@ -160,7 +160,7 @@ func (b *Balancer) report(ctx context.Context) {
 	for ctx.Err() == nil {
 		_, _ = sleep.Or(ctx, b.Pace.Quiet, b.dirty)
 		r, some := b.numbers()
-		if !some && !said {
+		if !some && !said && !b.Always {
 			continue
 		}
 		word, err := b.Tell(ctx, r)

@@ -94,7 +94,7 @@ func TestOnlyHostsOfThisSessionGetDataConnections(t *testing.T) {
 			t.Errorf("%s: %v %v", name, d, err)
 		}
 	}
-	if y.server.Connected("h1") || y.server.Connected("h2") {
+	if y.server.Data().Connected("h1") || y.server.Data().Connected("h2") {
 		t.Error("one of them counts as connected")
 	}
 	// A session that this scheduler has yet to learn of.
@@ -104,7 +104,7 @@ func TestOnlyHostsOfThisSessionGetDataConnections(t *testing.T) {
 	y.soon("the session ended", func() bool { return !y.server.Reachable("h1") })
 	g.connect()
 	check(t, <-taken)
-	y.soon("it counts as connected", func() bool { return y.server.Connected("h1") })
+	y.soon("it counts as connected", func() bool { return y.server.Data().Connected("h1") })
 }
 
 func TestDataConnectionsOfOneHostAreBounded(t *testing.T) {
@@ -112,10 +112,10 @@ func TestDataConnectionsOfOneHostAreBounded(t *testing.T) {
 	g := y.join("h1").connect()
 	certs := y.certs(pki.RoleHost, "h1")
 	var first *agentrpc.DataConn
-	for i := range hostData {
+	for i := range 4 {
 		d, err := y.dialData(certs, g.epoch())
 		check(t, err)
-		y.soon("it is known", func() bool { return y.server.DataConnections() == i+1 })
+		y.soon("it is known", func() bool { return y.server.Data().Count() == i+1 })
 		if first == nil {
 			first = d
 		}
@@ -124,7 +124,7 @@ func TestDataConnectionsOfOneHostAreBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	check(t, first.Close())
-	y.soon("it is forgotten", func() bool { return y.server.DataConnections() == hostData-1 })
+	y.soon("it is forgotten", func() bool { return y.server.Data().Count() == 4-1 })
 	_, err := y.dialData(certs, g.epoch())
 	check(t, err)
 }
@@ -136,7 +136,7 @@ func TestStreamsOutliveSessionAndLeader(t *testing.T) {
 	d, err := y.dialData(y.certs(pki.RoleHost, "h1"), g.epoch())
 	check(t, err)
 	go echoes(d)
-	y.soon("it is connected", func() bool { return y.server.Connected("h1") })
+	y.soon("it is connected", func() bool { return y.server.Data().Connected("h1") })
 	s, err := y.server.OpenPort(y.ctx, "h1", testPod, 80)
 	check(t, err)
 	check(t, echoed(s, "before"))
@@ -160,7 +160,7 @@ func TestStreamsOutliveSessionAndLeader(t *testing.T) {
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a stream that broke off ended with %v", err)
 	}
-	y.soon("it is not connected", func() bool { return !y.server.Connected("h1") })
+	y.soon("it is not connected", func() bool { return !y.server.Data().Connected("h1") })
 }
 
 // TestHostsThatMayNotHaveThemLoseTheirDataConnections: those that are gone, and those that are lost and silent; one that only has no session
@@ -171,12 +171,12 @@ func TestHostsThatMayNotHaveThemLoseTheirDataConnections(t *testing.T) {
 	open := func() *agentrpc.DataConn {
 		d, err := y.dialData(y.certs(pki.RoleHost, "h1"), g.epoch())
 		check(t, err)
-		y.soon("it is connected", func() bool { return y.server.Connected("h1") })
+		y.soon("it is connected", func() bool { return y.server.Data().Connected("h1") })
 		return d
 	}
 	d := open()
 	y.do(state.SetHostState{Host: "h1", State: fleet.HostUnreachable, Epoch: g.epoch(), At: time.Now()})
-	if !d.Answers(patience) || !y.server.Connected("h1") {
+	if !d.Answers(patience) || !y.server.Data().Connected("h1") {
 		t.Error("a host without a session lost its data connection")
 	}
 	y.do(state.FenceHost{Host: "h1", At: time.Now()})
@@ -184,5 +184,45 @@ func TestHostsThatMayNotHaveThemLoseTheirDataConnections(t *testing.T) {
 	case <-d.Done():
 	case <-y.ctx.Done():
 		t.Error("a fenced host keeps its data connection")
+	}
+}
+
+// TestAHostThatWasFencedGetsNoDataConnection: not by the session that it had then.
+func TestAHostThatWasFencedGetsNoDataConnection(t *testing.T) {
+	y := newYard(t)
+	g := y.join("h1").connect()
+	certs, epoch := y.certs(pki.RoleHost, "h1"), g.epoch()
+	g.leave()
+	y.soon("the session ended", func() bool { return !y.server.Reachable("h1") })
+	check(t, y.server.propose(y.ctx, state.SetHostState{Host: "h1", Epoch: epoch, State: fleet.HostUnreachable, At: time.Now()}))
+	check(t, y.server.propose(y.ctx, state.FenceHost{Host: "h1", At: time.Now()}))
+	if d, err := y.dialData(certs, epoch); err == nil || !strings.Contains(err.Error(), "fenced") {
+		t.Errorf("%v %v", d, err)
+	}
+}
+
+// TestHostsAreToldOfTheirGateways: of those of their data center, and of those of all.
+func TestHostsAreToldOfTheirGateways(t *testing.T) {
+	all := []fleet.Gateway{{ID: "g1", Address: "a:1"}, {ID: "g2", Address: "b:1", DataCenter: "dc-1"}, {ID: "g3", Address: "c:1", DataCenter: "dc-2"}}
+	var told []string
+	for _, g := range gatewaysOf(all, "dc-1").GetGateways() {
+		told = append(told, g.GetId()+" "+g.GetAddress())
+	}
+	if got := strings.Join(told, ", "); got != "g1 a:1, g2 b:1" {
+		t.Errorf("told of %s", got)
+	}
+	_, s, _ := newBetween(t)
+	x := newSession(s, "h1", &agentrpc.Hello{}, nil)
+	x.told, x.toldTrust, x.gateways, x.center = s.members.Load(), s.trust.Load(), s.gateways.Load(), "dc-2"
+	x.changed.Store(false)
+	x.fullNext = false
+	if msg, err := x.next(); err != nil || msg != nil {
+		t.Errorf("it was told %v, %v", msg, err)
+	}
+	s.gateways.Store(&all)
+	for _, want := range []int{2, 0} { // once
+		if msg, err := x.next(); err != nil || len(msg.GetGateways().GetGateways()) != want {
+			t.Errorf("it was told %v, %v", msg, err)
+		}
 	}
 }

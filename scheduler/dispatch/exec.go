@@ -8,6 +8,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/dataconn"
 )
 
 // Exec starts a process in a pod's container on the host. The process is killed when the session is
@@ -66,7 +67,7 @@ func (x *execSession) Receive() (fleet.ExecFrame, error) {
 	for x.ended == nil {
 		f, err := x.c.recv()
 		if err == nil {
-			err = hostError(f)
+			err = dataconn.HostError(f)
 		} else {
 			err = x.lost(err)
 		}
@@ -98,7 +99,7 @@ func exitFrame(data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &result); err != nil {
 		return nil, err
 	}
-	result.Error = hostText(result.Error)
+	result.Error = dataconn.HostText(result.Error)
 	return json.Marshal(result)
 }
 

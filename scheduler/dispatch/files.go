@@ -8,6 +8,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/dataconn"
 )
 
 // ReadFiles reads a file or folder of a pod's container on the host as a tar stream. The stream is
@@ -43,7 +44,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 			continue
 		}
 		r.rest = f.GetData()
-		if r.ended = hostError(f); r.ended == nil && f.GetEnd() {
+		if r.ended = dataconn.HostError(f); r.ended == nil && f.GetEnd() {
 			r.ended = io.EOF
 		}
 	}
@@ -94,7 +95,7 @@ func writeAnswer(ctx context.Context, c *conduit) error {
 		if err != nil {
 			return lostHost(ctx, err, "before everything was written")
 		}
-		if err := hostError(f); err != nil || f.GetEnd() {
+		if err := dataconn.HostError(f); err != nil || f.GetEnd() {
 			return err
 		}
 	}

@@ -9,18 +9,19 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/dataconn"
 )
 
 func TestHostText(t *testing.T) {
 	for _, tc := range []struct{ give, want string }{
 		{"", ""},
 		{"it is so", "it is so"},
-		{strings.Repeat("x", maxHostText), strings.Repeat("x", maxHostText)},
-		{strings.Repeat("x", maxHostText+1), strings.Repeat("x", maxHostText)},
+		{strings.Repeat("x", dataconn.MaxHostText), strings.Repeat("x", dataconn.MaxHostText)},
+		{strings.Repeat("x", dataconn.MaxHostText+1), strings.Repeat("x", dataconn.MaxHostText)},
 		{"a\xff\xfeb", "a?b"},
-		{strings.Repeat("x", maxHostText-1) + "ü", strings.Repeat("x", maxHostText-1) + "?"},
+		{strings.Repeat("x", dataconn.MaxHostText-1) + "ü", strings.Repeat("x", dataconn.MaxHostText-1) + "?"},
 	} {
-		if got := hostText(tc.give); got != tc.want {
+		if got := dataconn.HostText(tc.give); got != tc.want {
 			t.Errorf("%.20q of %d bytes became %.20q of %d", tc.give, len(tc.give), got, len(got))
 		}
 	}
@@ -28,9 +29,9 @@ func TestHostText(t *testing.T) {
 
 func FuzzHostText(f *testing.F) {
 	f.Add("text")
-	f.Add(strings.Repeat("\xff x", maxHostText))
+	f.Add(strings.Repeat("\xff x", dataconn.MaxHostText))
 	f.Fuzz(func(t *testing.T, s string) {
-		if got := hostText(s); len(got) > maxHostText || !utf8.ValidString(got) || len(s) <= maxHostText && utf8.ValidString(s) && got != s {
+		if got := dataconn.HostText(s); len(got) > dataconn.MaxHostText || !utf8.ValidString(got) || len(s) <= dataconn.MaxHostText && utf8.ValidString(s) && got != s {
 			t.Errorf("%q became %q", s, got)
 		}
 	})
@@ -42,7 +43,7 @@ func TestTextsOfAHostAreBounded(t *testing.T) {
 	long := strings.Repeat("€", 1<<18)
 	bounded := func(what string, err error) {
 		t.Helper()
-		if err == nil || len(err.Error()) > maxHostText+100 || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "€€€") {
+		if err == nil || len(err.Error()) > dataconn.MaxHostText+100 || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "€€€") {
 			t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
 		}
 	}
@@ -73,7 +74,7 @@ func TestTextsOfAHostAreBounded(t *testing.T) {
 		w.host(breakOff)
 		return w.server.Logs(w.ctx, testHost, testPod, fleet.LogQuery{}, func(fleet.LogLine) error { return nil })
 	}())
-	for text, want := range map[string]string{long: strings.Repeat("€", maxHostText/3) + "?", "a\xffb": "a\ufffdb", "": ""} {
+	for text, want := range map[string]string{long: strings.Repeat("€", dataconn.MaxHostText/3) + "?", "a\xffb": "a\ufffdb", "": ""} {
 		w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 			send(stream, &agentrpc.Frame{Id: ask.GetId()}, &agentrpc.Frame{
 				Channel: uint32(fleet.ExecExit), Data: []byte(`{"code":7,"more":"` + long + `","error":"` + text + `"}`), End: true,
@@ -84,7 +85,7 @@ func TestTextsOfAHostAreBounded(t *testing.T) {
 		f, err := x.Receive()
 		check(t, err)
 		var result fleet.ExecResult
-		if err := json.Unmarshal(f.Data, &result); err != nil || f.Channel != fleet.ExecExit || result != (fleet.ExecResult{Code: 7, Error: want}) || len(f.Data) > maxHostText+100 {
+		if err := json.Unmarshal(f.Data, &result); err != nil || f.Channel != fleet.ExecExit || result != (fleet.ExecResult{Code: 7, Error: want}) || len(f.Data) > dataconn.MaxHostText+100 {
 			t.Errorf("an exit frame of %d bytes, %v", len(f.Data), err)
 		}
 		check(t, x.Close())

@@ -11,6 +11,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/dataconn"
 )
 
 const (
@@ -59,7 +60,7 @@ func (s *Server) Probe(ctx context.Context, host fleet.HostID, probes []fleet.Pr
 			}
 			if i, asked := open[way(p)]; asked { // else it is not what was asked for
 				delete(open, way(p))
-				out[i].Millis, out[i].Problem = max(0, p.Millis), hostText(p.Problem)
+				out[i].Millis, out[i].Problem = max(0, p.Millis), dataconn.HostText(p.Problem)
 			}
 		}
 		return lines.Err()

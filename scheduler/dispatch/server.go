@@ -17,9 +17,11 @@ import (
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
+	"gantry/scheduler/dataconn"
 	"gantry/scheduler/entry"
 	"gantry/scheduler/feed"
 	"gantry/scheduler/feed/volumes"
+	"gantry/scheduler/routes"
 	"gantry/scheduler/state"
 )
 
@@ -97,10 +99,10 @@ type Server struct {
 	Config
 	members  atomic.Pointer[[]string]        // link addresses, as hosts are told; another pointer: they changed
 	gateways atomic.Pointer[[]fleet.Gateway] // likewise
-	trust   atomic.Pointer[trust]    // whom hosts are to trust; the same
-	turns   chan struct{}            // see inTurn
-	callers *callers
-	data    dataConns
+	trust    atomic.Pointer[trust]           // whom hosts are to trust; the same
+	turns    chan struct{}                   // see inTurn
+	callers  *callers
+	data     *dataconn.Conns
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -135,8 +137,13 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
-		turns: make(chan struct{}, maxTurns), callers: newCallers(), data: dataConns{hosts: map[fleet.HostID][]*agentrpc.DataConn{}},
+		turns: make(chan struct{}, maxTurns), callers: newCallers(),
 	}
+	s.data = dataconn.New(routes.Of(c.Store), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.announce()
+	}, c.Log)
 	s.members.Store(&[]string{})
 	s.gateways.Store(&[]fleet.Gateway{})
 	s.trust.Store(&trust{})
@@ -310,6 +317,9 @@ func (s *Server) propose(ctx context.Context, cmd state.Command) error {
 	_, err := s.inTurn(ctx, cmd)
 	return err
 }
+
+// Data are the data connections of hosts that end at this scheduler, whether it leads or not.
+func (s *Server) Data() *dataconn.Conns { return s.data }
 
 // Reachable reports whether the host has a live session.
 func (s *Server) Reachable(id fleet.HostID) bool { return s.session(id) != nil }

@@ -289,7 +289,7 @@ func TestWhatASessionSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, s, _ := newBetween(t)
 		x := newSession(s, "host", &agentrpc.Hello{}, nil)
-		x.told, x.toldTrust = s.members.Load(), s.trust.Load()
+		x.told, x.toldTrust, x.gateways = s.members.Load(), s.trust.Load(), s.gateways.Load()
 		x.lines = []feed.Line{&oneMessage{msg: &agentrpc.Down{Kind: &agentrpc.Down_Network{Network: &agentrpc.NetworkSet{}}}}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)

@@ -15,13 +15,13 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/dataconn"
 )
 
 const (
 	tunnelTimeout = 10 * time.Second
 	frameSize     = 32 << 10 // bytes
 	maxLogLine    = 256 << 10
-	maxHostText   = 4 << 10 // bytes
 )
 
 // tunnel is one that was asked for; arrived receives the host's stream.
@@ -55,7 +55,7 @@ func (s *Server) Tunnel(stream agentrpc.Link_TunnelServer) error {
 	}
 	s.callers.ask(t.host, -1)
 	claimed(stream.Context())
-	c := &conduit{stream: stream, refused: hostError(first), closed: make(chan struct{})}
+	c := &conduit{stream: stream, refused: dataconn.HostError(first), closed: make(chan struct{})}
 	t.arrived <- c
 	// A host that lost its power closes no connection: its tunnels end with its session.
 	select {
@@ -71,7 +71,7 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.Open
 	d, x := s.reach(ctx, host)
 	switch {
 	case d != nil:
-		stream, err := openData(ctx, d, ask)
+		stream, err := dataconn.Open(ctx, d, ask)
 		if err != nil {
 			return nil, err
 		}
@@ -79,8 +79,10 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.Open
 	case x != nil:
 		return s.openBySession(ctx, x, host, ask)
 	}
-	return nil, fleet.Unavailable("the pod's host cannot be reached", nil)
+	return nil, errUnreached
 }
+
+var errUnreached = fleet.Unavailable("the pod's host cannot be reached", nil)
 
 // openBySession is open for a host that has no data connection.
 func (s *Server) openBySession(ctx context.Context, x *session, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
@@ -121,7 +123,7 @@ func (s *Server) reach(ctx context.Context, host fleet.HostID) (*agentrpc.DataCo
 		s.mu.Lock()
 		x, arrived := s.sessions[host], s.arrived
 		s.mu.Unlock()
-		if d := s.data.newest(host); d != nil {
+		if d := s.data.Newest(host); d != nil {
 			return d, nil
 		}
 		if x != nil && x.welcomed.Load() {
@@ -137,14 +139,16 @@ func (s *Server) reach(ctx context.Context, host fleet.HostID) (*agentrpc.DataCo
 
 // OpenPort connects to a port of a pod on the host.
 func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodID, port int) (fleet.Stream, error) {
-	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Port{Port: &agentrpc.PortTarget{
-		PodId: string(pod), Port: int32(port), //nolint:gosec // 16 bits
-	}}})
+	d, x := s.reach(ctx, host)
+	switch {
+	case d != nil:
+		return dataconn.OpenPort(ctx, d, pod, port)
+	case x == nil:
+		return nil, errUnreached
+	}
+	c, err := s.openBySession(ctx, x, host, dataconn.AskPort(pod, port))
 	if err != nil {
 		return nil, err
-	}
-	if raw, ok := c.stream.(*agentrpc.DataStream); ok {
-		return portStream{raw}, nil
 	}
 	return c, nil
 }
@@ -217,24 +221,6 @@ func (c *conduit) accepted() (*conduit, error) {
 	return c, nil
 }
 
-// hostError is the error that a host's frame carries, nil when it carries none. A host names only
-// codes that can come from the pod.
-func hostError(f *agentrpc.Frame) error {
-	if f.GetError() == "" {
-		return nil
-	}
-	switch code := fleet.Code(f.GetCode()); code {
-	case fleet.CodeInvalid, fleet.CodeConflictRule, fleet.CodeNotFound, fleet.CodeNotAllowed, fleet.CodeTooLarge:
-		return &fleet.Error{Code: code, Msg: hostText(f.GetError())}
-	}
-	return fleet.Unavailable(hostText(f.GetError()), nil)
-}
-
-// hostText is a text of a host as others may see it: of at most maxHostText bytes, in UTF-8.
-func hostText(s string) string {
-	return agentrpc.Shortened(s, maxHostText)
-}
-
 // recv returns the next frame. What the host closes without a last frame, and what is lost, is
 // io.EOF or io.ErrUnexpectedEOF; what was closed here is io.ErrClosedPipe.
 func (c *conduit) recv() (*agentrpc.Frame, error) {
@@ -279,7 +265,7 @@ func (c *conduit) Read(p []byte) (int, error) {
 				c.ended = io.EOF
 			}
 		case f.GetError() != "":
-			c.ended = errors.New(hostText(f.GetError()))
+			c.ended = errors.New(dataconn.HostText(f.GetError()))
 		case f.GetEnd():
 			c.ended = io.EOF
 		}

@@ -190,7 +190,7 @@ func newYard(t testing.TB) *yard {
 	y.resign = resign
 	serving, end := context.WithCancel(y.ctx)
 	go func() { served <- g.Serve(mux.GRPC()) }()
-	go func() { data <- y.server.ServeData(serving, mux.Data()) }()
+	go func() { data <- y.server.Data().Serve(serving, mux.Data()) }()
 	go func() { led <- y.server.Lead(lead) }()
 	y.soon("it leads", func() bool { y.server.mu.Lock(); defer y.server.mu.Unlock(); return y.server.lead != nil })
 	t.Cleanup(func() {

@@ -280,6 +280,11 @@ func (c *Config) dial(address string) (*grpc.ClientConn, error) {
 	return dialPeer(c.Certs, address, grpc.WithContextDialer(c.Dial))
 }
 
+// Dial returns a connection to the scheduler at an address, with the certificate of a scheduler or of a gateway.
+func Dial(certs *pki.Store, address string) (*grpc.ClientConn, error) {
+	return dialPeer(certs, address)
+}
+
 func dialPeer(certs *pki.Store, address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds, err := agentrpc.HostCredentials(certs)
 	if err != nil {

@@ -2,6 +2,8 @@ package state
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -119,4 +121,15 @@ func (v *View) Gateways() []fleet.Gateway {
 		out = append(out, *v.tb.gateways.Rows[id])
 	}
 	return out
+}
+
+// Routed returns the pods that are not terminated, and the endpoints. They are the state's own and must not be changed; they stay as they
+// are after the view.
+func (v *View) Routed() (pods []*fleet.Pod, endpoints []*fleet.Endpoint) {
+	for _, p := range v.tb.pods.Rows {
+		if p.Status != fleet.StatusTerminated {
+			pods = append(pods, p)
+		}
+	}
+	return pods, slices.Collect(maps.Values(v.tb.endpoints.Rows))
 }

@@ -34,6 +34,11 @@ func (w *Workers) Report(r balance.Report) balance.Word {
 	}
 	old := w.reports[r.Member]
 	w.reports[r.Member] = report{r, w.Now()}
+	for from, old := range w.reports { // members and gateways come and go
+		if old.at.Add(heardWithin).Before(w.Now()) {
+			delete(w.reports, from)
+		}
+	}
 	for id := range w.desks {
 		a, had := old.Of[id]
 		b, has := r.Of[id]

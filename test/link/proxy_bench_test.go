@@ -31,7 +31,7 @@ func (d door) HTTPPort(context.Context, fleet.PodID, int) (fleet.AccountID, flee
 	return "acme", fleet.HTTPSetting{}, nil
 }
 
-func (door) OpensPort(fleet.PodID, int, fleet.Secret) bool { return false }
+func (door) OpensPort(context.Context, fleet.PodID, int, fleet.Secret) bool { return false }
 
 func (d door) DialPod(ctx context.Context, pod fleet.PodID, port int) (fleet.Stream, error) {
 	return d.at.dispatch.OpenPort(ctx, d.host.id, pod, port)

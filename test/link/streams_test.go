@@ -98,7 +98,7 @@ func (w *world) podOn(all []*scheduler, port int) *host {
 	h.start(all[0].addr)
 	w.soon("the host is ready", h.is(fleet.HostReady))
 	for _, s := range all {
-		if s.dispatch.Connected(h.id) {
+		if s.dispatch.Data().Connected(h.id) {
 			w.Error("a host without pods has a data connection")
 		}
 	}
@@ -117,7 +117,7 @@ func (w *world) podOn(all []*scheduler, port int) *host {
 		return ok
 	})
 	for _, s := range all {
-		w.soon("the host is connected", func() bool { return s.dispatch.Connected(h.id) })
+		w.soon("the host is connected", func() bool { return s.dispatch.Data().Connected(h.id) })
 	}
 	return h
 }
@@ -177,7 +177,7 @@ func TestStreamsBreakOnlyWithTheirOwnScheduler(t *testing.T) {
 		lives("the leader changed", nil)
 	}
 	all[0].endData()
-	w.soon("the host notices", func() bool { return !all[0].dispatch.Connected(h.id) })
+	w.soon("the host notices", func() bool { return !all[0].dispatch.Data().Connected(h.id) })
 	lives("a scheduler died", all[0])
 	for _, e := range streams {
 		_ = e.Close()

@@ -185,7 +185,7 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	serving, end := context.WithCancel(w.ctx)
 	s.endData = end
 	go func() { served <- g.Serve(mux.GRPC()) }()
-	go func() { data <- s.dispatch.ServeData(serving, mux.Data()) }()
+	go func() { data <- s.dispatch.Data().Serve(serving, mux.Data()) }()
 	w.mu.Lock()
 	w.all = append(w.all, s)
 	w.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"gantry/scheduler/balance"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
+	"gantry/scheduler/routes"
 	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
 	"gantry/serverless/queue"
@@ -122,7 +123,7 @@ func (p *Plane) Workers(tell func(context.Context, queue.ID) error) *workers.Wor
 // Workers.
 func (p *Plane) Balancer(pace balance.Pace, leader func() *workers.Workers) *balance.Balancer {
 	p.balancer = balance.New(balance.Config{
-		Store: p.store, Member: "member00000001", Open: p.hosts.OpenPort, Leads: func() bool { return true }, Pace: pace, Now: p.Now,
+		Store: routes.Of(p.store), Member: "member00000001", Open: p.hosts.OpenPort, Leads: func() bool { return true }, Pace: pace, Now: p.Now,
 		Tell:    func(_ context.Context, r balance.Report) (balance.Word, error) { return leader().Report(r), nil },
 		Changed: func(id fleet.EndpointID) { leader().HealthChanged(id) }, Log: slog.New(slog.DiscardHandler),
 	})
