@@ -151,11 +151,16 @@ func (m *machine) must(args ...string) {
 // start runs the daemon.
 func (m *machine) start(more ...string) {
 	m.t.Helper()
-	m.log = &syncBuffer{}
-	args := append([]string{
+	m.runs(append([]string{
 		"run", "--data-dir", m.dir, "--listen", m.api, "--link-listen", m.link, "--rate-failures", "0",
 		"--rate-minute", "0", "--rate-hour", "0", "--rate-day", "0", "--raft-timeout", "500ms",
-	}, more...)
+	}, more...)...)
+}
+
+// runs runs the program until it is told to end.
+func (m *machine) runs(args ...string) {
+	m.t.Helper()
+	m.log = &syncBuffer{}
 	m.cmd = exec.Command(m.binary, args...)
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

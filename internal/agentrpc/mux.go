@@ -32,7 +32,7 @@ type MuxConfig struct {
 	// Refuse is asked for the certificate of every client that wants Raft or HTTP, within the handshake: with an error it gets neither.
 	// It answers at once. nil: no scheduler of the cluster is refused. Services of gRPC refuse by themselves, so that the caller is
 	// told why.
-	Refuse func(pki.Identity) error
+	Refuse   func(pki.Identity) error
 	DataOnly bool // only data connections: of a gateway
 	// Log receives refusals (warning) and broken handshakes (debug).
 	Log *slog.Logger
