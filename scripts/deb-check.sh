@@ -12,7 +12,7 @@ export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 readonly packages=(gantry gantry-scheduler gantry-agent gantry-s3)
 # Of `systemd-analyze security`, in tenths: no unit may become worse than this.
-declare -rA exposure=([gantry-scheduler]=16 [gantry-backup]=22 [gantry-agent]=73 [gantry-s3]=37)
+declare -rA exposure=([gantry-scheduler]=16 [gantry-gateway]=16 [gantry-backup]=22 [gantry-agent]=73 [gantry-s3]=37)
 readonly agent=/var/lib/gantry/agent scheduler=/var/lib/gantry/scheduler
 suite=${SUITE:-bookworm}
 mirror=${MIRROR:-http://deb.debian.org/debian}
@@ -166,10 +166,10 @@ installed() {
 	is /var/lib/gantry '755 root:root'
 	is "$scheduler" '700 gantry-scheduler:gantry-scheduler'
 	getent passwd gantry-s3 | grep -q nologin || die 'there is no user gantry-s3'
-	there /etc/systemd/system/multi-user.target.wants/gantry-{scheduler,agent}.service
+	there /etc/systemd/system/multi-user.target.wants/gantry-{scheduler,gateway,agent}.service
 	gone /etc/systemd/system/multi-user.target.wants/gantry-s3.service /etc/systemd/system/timers.target.wants/gantry-backup.timer
 	[ "$(gantry snapshot keep --check)" = 'the settings are fine' ] || die 'the settings of back-ups'
-	systemd-analyze verify --man=no /usr/lib/systemd/system/gantry-{scheduler,agent,s3,backup}.service /usr/lib/systemd/system/gantry-backup.timer /usr/lib/systemd/system/gantry.slice 2>/tmp/verify || die "verify: $(cat /tmp/verify)"
+	systemd-analyze verify --man=no /usr/lib/systemd/system/gantry-{scheduler,gateway,agent,s3,backup}.service /usr/lib/systemd/system/gantry-backup.timer /usr/lib/systemd/system/gantry.slice 2>/tmp/verify || die "verify: $(cat /tmp/verify)"
 	[ ! -s /tmp/verify ] || die "verify: $(cat /tmp/verify)"
 }
 
@@ -220,7 +220,7 @@ upgrade() {
 
 remove() {
 	apt remove "${packages[@]}"
-	gone /usr/bin/gantry{,-scheduler,-agent,-s3} /usr/libexec/gantry /usr/lib/systemd/system/gantry{-scheduler.service,-backup.service,-backup.timer,-agent.service,-s3.service,.slice}
+	gone /usr/bin/gantry{,-scheduler,-agent,-s3} /usr/libexec/gantry /usr/lib/systemd/system/gantry{-scheduler.service,-gateway.service,-backup.service,-backup.timer,-agent.service,-s3.service,.slice}
 	there /etc/gantry/{scheduler,agent,s3}.toml "$scheduler/seal.key" "$agent/ledger.db" "$agent/persistent/p1/data/file"
 	install_all 2
 	installed

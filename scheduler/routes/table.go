@@ -128,30 +128,21 @@ func (t *Table) View(fn func(View) error) error {
 	return fn(tableView{t})
 }
 
-// Wait implements Store.
+// Wait implements Store. It also returns nil when Index is below after: a scheduler that lags may have told a view.
 func (t *Table) Wait(ctx context.Context, after uint64) error {
 	for {
 		t.mu.RLock()
 		index, changed := t.index, t.changed
 		t.mu.RUnlock()
-		if index > after {
+		if index != after {
 			return nil
 		}
 		select {
 		case <-changed:
-			if t.behind(after) { // a scheduler that lags told a view of before
-				return nil
-			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-}
-
-func (t *Table) behind(after uint64) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.index < after
 }
 
 // Events implements Store.
