@@ -15,8 +15,8 @@ type Gateways interface {
 
 // heard returns gateways with what they said last.
 func (s *Service) heard(all []fleet.Gateway) []fleet.GatewayView {
-	if s.Config.Gateways != nil {
-		return s.Config.Gateways.Views(all)
+	if s.Heard != nil {
+		return s.Heard.Views(all)
 	}
 	out := make([]fleet.GatewayView, len(all))
 	for i, g := range all {

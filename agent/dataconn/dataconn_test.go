@@ -54,11 +54,11 @@ func (w *world) certs(role pki.Role, id string) *pki.Store {
 	return s
 }
 
-func (w *world) listen(id, addr string) *port { return w.listenAs(pki.RoleScheduler, id, addr) }
+func (w *world) listen(id string) *port { return w.listenAs(pki.RoleScheduler, id) }
 
-func (w *world) listenAs(role pki.Role, id, addr string) *port {
+func (w *world) listenAs(role pki.Role, id string) *port {
 	w.Helper()
-	ln, err := net.Listen("tcp", addr)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (p *port) next(t *testing.T) *agentrpc.DataConn {
 // again when one breaks.
 func TestADataConnectionToEachSchedulerWhileThereArePods(t *testing.T) {
 	w := newWorld(t)
-	one, alias, two := w.listen("s1", "127.0.0.1:0"), w.listen("s1", "127.0.0.1:0"), w.listen("s2", "127.0.0.1:0")
+	one, alias, two := w.listen("s1"), w.listen("s1"), w.listen("s2")
 	two.admit.Store(false)
 	var pods atomic.Bool
 	c := New(Config{
@@ -169,7 +169,7 @@ func TestADataConnectionToEachSchedulerWhileThereArePods(t *testing.T) {
 // TestADataConnectionToEachGatewayThatASchedulerNames: while it is named, and only to the one that is meant.
 func TestADataConnectionToEachGatewayThatASchedulerNames(t *testing.T) {
 	w := newWorld(t)
-	one, two, false2 := w.listenAs(pki.RoleGateway, "g1", "127.0.0.1:0"), w.listenAs(pki.RoleGateway, "g2", "127.0.0.1:0"), w.listen("g2", "127.0.0.1:0")
+	one, two, false2 := w.listenAs(pki.RoleGateway, "g1"), w.listenAs(pki.RoleGateway, "g2"), w.listen("g2")
 	c := New(Config{
 		Known: func() []string { return nil }, Store: w.certs(pki.RoleHost, "h1"),
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {

@@ -230,7 +230,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, target Target) {
 	}
 	defer p.pods.Give(target.Pod)
 	owner, setting, err := p.cfg.Targets.HTTPPort(r.Context(), target.Pod, target.Port)
-	if setting.Keyed && !p.admit(w, r, target) { // nor is anybody else told how the pod is
+	if setting.Keyed && !p.admit(w, r, target) { //nolint:contextcheck // it is the request's; nor is anybody else told how the pod is
 		return
 	}
 	if err != nil {

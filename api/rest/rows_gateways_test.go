@@ -2,10 +2,7 @@ package rest_test
 
 import (
 	"testing"
-	"time"
 
-	"gantry/fleet"
-	"gantry/scheduler/state"
 	"gantry/test/plane"
 )
 
@@ -16,14 +13,7 @@ func init() {
 func gatewayRows() []row {
 	const id = "gateway0000001"
 	v := func(name, rule, method, path, body string) row {
-		return operator("gateway", name, rule, method, "gateways"+path, body, func(_ *testing.T, p *plane.Plane) {
-			p.Do(state.PutToken{At: p.Now(), Token: fleet.JoinToken{
-				ID: "gt", Hash: []byte("hash"), Role: fleet.TokenGateway, ExpiresAt: p.Now().Add(time.Hour),
-			}})
-			p.Do(state.JoinGateway{Token: "gt", Hash: []byte("hash"), At: p.Now(), Gateway: fleet.Gateway{
-				ID: id, Name: "edge-1", Address: "192.0.2.9:8444", JoinedAt: p.Now(),
-			}})
-		})
+		return operator("gateway", name, rule, method, "gateways"+path, body, func(_ *testing.T, p *plane.Plane) { p.AddGateway(id) })
 	}
 	return []row{
 		v("list", "200 gateways", "GET", "", ""), byUser(v("list", "", "GET", "", "")),

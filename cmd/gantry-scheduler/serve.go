@@ -137,7 +137,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 	})
 	d.service = scheduler.New(scheduler.Config{
-		Store: m.store, Node: anywhere{m.node, d.reads}, Gateways: d.gateways, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
+		Store: m.store, Node: anywhere{m.node, d.reads}, Heard: d.gateways, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
 		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
 	d.files = files.New(files.Config{

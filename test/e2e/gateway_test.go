@@ -208,12 +208,12 @@ func TestGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	leader, followers := leaderOf(t, d, 0)
-	if err := syscall.Kill(leader.PID, syscall.SIGKILL); err != nil {
+	first, _ := leaderOf(t, d, 0)
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	alive("the leader was killed")
-	leader, followers = leaderOf(t, d, leader.PID)
+	leader, followers := leaderOf(t, d, first.PID)
 	alive("another leads")
 
 	// Nobody leads: all that there is are the gateways and the host.
@@ -270,10 +270,10 @@ func TestGateways(t *testing.T) {
 	must[client.Answer[admin.Gateway]](t)(operator(t, d).DrainGateway(t.Context(), processes[0].ID))
 	await(t, func() error {
 		if status, text, err := one.page(); err != nil || status != http.StatusServiceUnavailable || !strings.Contains(text, "drained") {
-			return fmt.Errorf("a drained gateway: %d %q %v", status, text, err)
+			return fmt.Errorf("a drained gateway: %d %q %w", status, text, err)
 		}
 		if status, _, err := one.do(t.Context(), "", "/healthz", ""); err != nil || status != http.StatusServiceUnavailable {
-			return fmt.Errorf("health of a drained gateway: %d %v", status, err)
+			return fmt.Errorf("health of a drained gateway: %d %w", status, err)
 		}
 		return nil
 	})

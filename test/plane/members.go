@@ -256,3 +256,10 @@ func (c *cutWriter) Write(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// AddGateway makes a gateway.
+func (p *Plane) AddGateway(id fleet.GatewayID) {
+	now, hash := p.Now(), []byte("hash")
+	p.Do(state.PutToken{At: now, Token: fleet.JoinToken{ID: "gt", Hash: hash, Role: fleet.TokenGateway, ExpiresAt: now.Add(time.Hour)}})
+	p.Do(state.JoinGateway{Token: "gt", Hash: hash, At: now, Gateway: fleet.Gateway{ID: id, Name: "edge-1", Address: "192.0.2.9:8444", JoinedAt: now}})
+}
