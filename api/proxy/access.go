@@ -23,7 +23,7 @@ func (p *Proxy) admit(w http.ResponseWriter, r *http.Request, target Target) boo
 		r.Header.Del("Authorization")
 	}
 	link := takeLink(r)
-	cookie := takeCookie(r)
+	cookie := TakeCookie(r.Header, fleet.LinkName)
 	switch {
 	case opens(link) && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "":
 		http.SetCookie(w, &http.Cookie{
@@ -63,23 +63,24 @@ func takeLink(r *http.Request) (token string) {
 	return token
 }
 
-// takeCookie takes the token of a link out of the cookies, the others of which stay as they were written.
-func takeCookie(r *http.Request) (token string) {
-	lines := r.Header["Cookie"]
-	r.Header.Del("Cookie")
+// TakeCookie takes a cookie out of the header of a request and returns its value, "" where there is none. The other cookies stay as
+// they were written.
+func TakeCookie(h http.Header, name string) (value string) {
+	lines := h["Cookie"]
+	h.Del("Cookie")
 	for _, line := range lines {
 		kept := []string{}
 		for cookie := range strings.SplitSeq(line, ";") {
-			value, ours := strings.CutPrefix(strings.TrimSpace(cookie), fleet.LinkName+"=")
+			text, ours := strings.CutPrefix(strings.TrimSpace(cookie), name+"=")
 			if ours {
-				token = value
+				value = text
 				continue
 			}
 			kept = append(kept, cookie)
 		}
 		if line = strings.TrimSpace(strings.Join(kept, ";")); line != "" {
-			r.Header.Add("Cookie", line)
+			h.Add("Cookie", line)
 		}
 	}
-	return token
+	return value
 }

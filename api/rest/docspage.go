@@ -56,7 +56,7 @@ func (a *API) registerDocs(at, tag string) {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Vary", "Accept-Encoding")
 		page := made.docs.page
-		if takesGzip(c.r) {
+		if Takes(c.r, "gzip") {
 			h.Set("Content-Encoding", "gzip")
 			page = made.docs.packed
 		}
@@ -66,11 +66,11 @@ func (a *API) registerDocs(at, tag string) {
 	})
 }
 
-// takesGzip reports whether a client asks for answers that may be compressed.
-func takesGzip(r *http.Request) bool {
+// Takes reports whether a client takes answers in a content coding.
+func Takes(r *http.Request, coding string) bool {
 	for word := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(word), ";q=")
-		if q, err := strconv.ParseFloat(weight, 64); name == "gzip" {
+		if q, err := strconv.ParseFloat(weight, 64); name == coding {
 			return err != nil || q > 0
 		}
 	}
