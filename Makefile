@@ -41,8 +41,17 @@ help: ## List the targets
 setup: ## Install what is missing on this machine: Debian packages, Go
 	@scripts/setup.sh
 
+CONSOLE := api/console/dist/index.html
+# A change of the API changes the types against which the console is checked.
+$(CONSOLE): $(TOOLS) scripts/console.sh $(shell find console -name node_modules -prune -o -name gen -prune -o -type f -print) \
+		$(shell find api/rest api/v2 api/admin fleet -name '*.go' ! -name '*_test.go')
+	scripts/console.sh
+
+.PHONY: console
+console: $(CONSOLE) ## Build the web console, which gantry-scheduler embeds
+
 .PHONY: build
-build: ## Build all binaries into bin/
+build: $(CONSOLE) ## Build all binaries into bin/
 	CGO_ENABLED=0 go build -p $(P) -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
 	CGO_ENABLED=1 go build -p $(P) -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/gantry-gpu
 
@@ -222,7 +231,7 @@ demo: setup build ## Show it: from nothing to a running pod, and away again
 
 .PHONY: clean
 clean: ## Remove what was built; pinned tools and a fetched Go stay
-	rm -rf bin coverage coverage.*
+	rm -rf bin coverage coverage.* console/gen api/console/dist/assets api/console/dist/index.html*
 
 .PHONY: distclean
 distclean: clean ## Remove the pinned tools and a fetched Go as well

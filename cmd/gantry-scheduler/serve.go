@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	balanceface "gantry/api/balance"
+	"gantry/api/console"
 	"gantry/api/edge"
 	filesface "gantry/api/files"
 	"gantry/api/forward"
@@ -80,6 +81,7 @@ type parts struct {
 	road       gateway.Road
 	gateways   *gateways.Server
 	forward    *forward.Forwarder
+	console    *console.Console
 	acme       *edge.ACME     // nil: no certificates are ordered
 	tlsFront   *edge.FrontEnd // of users' connections
 	edge       func(context.Context) error
@@ -196,7 +198,8 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		Always: d.here,
 	})
-	return d, nil
+	d.console, err = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, Now: time.Now})
+	return d, err
 }
 
 // workersOf returns the numbers of the workers of an endpoint, or of that behind a public model.
@@ -347,7 +350,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 	agentrpc.RegisterRoutesServer(grpc, d.gateways)
 	inner := d.innerServer()
 	front.letsThrough(d.rest.Vital)
-	front.opens(d.counted(d.unlessRemoved(d.forward)))
+	front.opens(d.counted(d.unlessRemoved(d.console.Wrap(d.forward))))
 	group.Go(func() error { return grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // Stop ends it
 	group.Go(func() error { return d.dispatch.Data().Serve(ctx, p.mux.Data()) })
 	group.Go(func() error {

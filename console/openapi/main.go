@@ -1,0 +1,26 @@
+// Command openapi prints the OpenAPI document of the API, from which the console's types are made.
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+
+	"gantry/api/rest"
+)
+
+func main() {
+	api, err := rest.New(rest.Config{Log: slog.Default()})
+	if err != nil {
+		slog.Error("make the API", "err", err)
+		os.Exit(1)
+	}
+	answer := httptest.NewRecorder()
+	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v2/openapi.json", http.NoBody))
+	if _, err := io.Copy(os.Stdout, answer.Body); err != nil || answer.Code != http.StatusOK {
+		slog.Error("print the document", "status", answer.Code, "err", err)
+		os.Exit(1)
+	}
+}
