@@ -14,7 +14,7 @@ fi
 mkdir -p console/gen
 CGO_ENABLED=0 go run ./console/openapi >console/gen/openapi.new
 if ! cmp -s console/gen/openapi.new console/gen/openapi.json || ! [ -s console/gen/api.d.ts ]; then
-	console/node_modules/.bin/openapi-typescript console/gen/openapi.new --output console/gen/api.d.ts >/dev/null 2>console/gen/log || {
+	console/node_modules/.bin/openapi-typescript console/gen/openapi.new --default-non-nullable=false --output console/gen/api.d.ts >/dev/null 2>console/gen/log || {
 		cat console/gen/log >&2
 		exit 1
 	}

@@ -16,6 +16,9 @@ function place(path: string, name: string, load: () => Promise<View>, more: { ke
   return { path, name, load, match: new RegExp(`^${path.replace(/:id/g, '([^/]+)')}$`), ...more }
 }
 
+const nouns = () => import('./pages/nouns')
+const account = () => import('./pages/account')
+const clusters = () => import('./pages/clusters')
 const pods = () => import('./pages/pods')
 
 export const routes: Place[] = [
@@ -23,4 +26,16 @@ export const routes: Place[] = [
   place('/pods', 'Pods', () => pods().then((m) => m.Pods), { key: 'p' }),
   place('/pods/new', '', () => import('./pages/create').then((m) => m.CreatePod)),
   place('/pods/:id', '', () => import('./pages/pod').then((m) => m.PodPage)),
+  place('/clusters', 'Clusters', () => clusters().then((m) => m.Clusters), { key: 'c' }),
+  place('/clusters/:id', '', () => clusters().then((m) => m.ClusterPage)),
+  place('/volumes', 'Volumes', () => nouns().then((m) => m.Volumes), { key: 'v' }),
+  place('/templates', 'Templates', () => nouns().then((m) => m.Templates), { key: 't' }),
+  place('/networks', 'Networks', () => account().then((m) => m.Networks), { key: 'n' }),
+  place('/secrets', 'Secrets', () => nouns().then((m) => m.Secrets), { key: 's' }),
+  place('/registries', 'Registries', () => nouns().then((m) => m.Registries)),
+  place('/s3-keys', 'S3 keys', () => nouns().then((m) => m.S3Keys)),
+  place('/keys', 'API keys', () => nouns().then((m) => m.Keys), { key: 'k' }),
+  place('/billing', 'Billing', () => account().then((m) => m.Billing), { key: 'b' }),
+  place('/activity', 'Activity', () => account().then((m) => m.Activity), { key: 'a' }),
+  place('/account', 'Account', () => nouns().then((m) => m.Account)),
 ]

@@ -1,0 +1,237 @@
+import { useState } from 'preact/hooks'
+import { call, json, type Schemas } from '../api'
+import { moment, size, usd } from '../format'
+import { useLive } from '../live'
+import { Asking, NounPage, Once } from '../parts/noun'
+import { attempt, Badge, Bar, Card, Cli, Dialog, Failure, Field, Link, Page, When } from '../ui'
+import { variables } from './pod'
+
+type Volume = Schemas['NetworkVolume']
+type Key = Schemas['Key']
+type Template = Schemas['Template']
+
+function Grow({ of: v }: { of: Volume }) {
+  const [open, set] = useState(false)
+  return (
+    <>
+      <button type="button" onClick={() => set(true)}>Change</button>
+      {open && <Dialog title={`Change ${v.name}`} close={() => set(false)}>
+        <Asking label="Change" act={async (read) => {
+          await call('patch', '/v2/network-volumes/{id}', { path: { id: v.id }, body: { name: read('name'), size: Number(read('size')) } })
+          set(false)
+        }}>
+          <Field label="Name"><input name="name" defaultValue={v.name} required /></Field>
+          <Field label="Size, GB" hint="It may grow, never shrink."><input name="size" type="number" min={v.size} defaultValue={String(v.size)} required /></Field>
+        </Asking>
+        <p class="dim">Files, over S3 with an S3 key:</p>
+        <Cli line={`aws s3 ls s3://${v.id}/ --endpoint-url <the S3 address of ${v.dataCenter}> --region ${v.dataCenter}`} />
+      </Dialog>}
+    </>
+  )
+}
+
+function NewVolume({ done }: { done(): void }) {
+  const centers = useLive<Schemas['DataCenterList']>('/v2/catalog/datacenters', () => false)
+  const tiers = centers.value?.dataCenters.filter((d) => d.networkVolumeTypes.length > 0) ?? []
+  return (
+    <Asking act={async (read) => {
+      await call('post', '/v2/network-volumes', { body: { name: read('name'), size: Number(read('size')), dataCenter: read('center') }, once: crypto.randomUUID() })
+      done()
+    }}>
+      <Field label="Name"><input name="name" required autoFocus /></Field>
+      <Field label="Size, GB"><input name="size" type="number" min={10} max={4096} defaultValue="10" required /></Field>
+      <Field label="Data center" hint={centers.value && tiers.length === 0 ? 'No data center stores network volumes now.' : undefined}><select name="center" required>{tiers.map((d) => <option key={d.id} value={d.id}>{d.name}</option>)}</select></Field>
+    </Asking>
+  )
+}
+
+export const Volumes = () => (
+  <NounPage<Volume> of={{
+    title: 'Volumes', one: 'volume', url: '/v2/network-volumes', field: 'networkVolumes', kind: 'volume', id: (v) => v.id, name: (v) => v.name, text: (v) => `${v.name} ${v.id} ${v.dataCenter}`,
+    empty: ['You have no network volumes. Their files outlive pods, and many pods may share one.', 'gantry volume create data --size 10 --data-center dev-1'],
+    loses: 'All files in it are removed.', Form: NewVolume,
+    columns: [
+      { name: 'Name', narrow: true, sort: (v) => v.name, cell: (v) => <span title={v.id}>{v.name}</span> },
+      { name: 'Status', narrow: true, sort: (v) => v.status, cell: (v) => <span title={v.statusReason ?? ''}><Badge of={v.status} /> {v.statusReason}</span> },
+      { name: 'Id', cell: (v) => <code>{v.id}</code> },
+      { name: 'Data center', sort: (v) => v.dataCenter, cell: (v) => v.dataCenter },
+      { name: 'Tier', cell: (v) => v.type.replace('_', ' ').toLowerCase() },
+      { name: 'Size', number: true, sort: (v) => v.size, cell: (v) => `${v.size} GB` },
+      { name: 'Used', cell: (v) => (v.used === null ? '–' : <Bar part={v.used / (v.size * 1e9)} label={size(v.used)} />) },
+      { name: 'Created', sort: (v) => v.createdAt, cell: (v) => <When at={v.createdAt} /> },
+      { name: 'Change', cell: (v) => <Grow of={v} /> },
+    ],
+  }} />
+)
+
+const NewTemplate = ({ done }: { done(): void }) => (
+  <Asking act={async (read) => {
+    const ports = read('ports').split(/[\s,]+/).filter(Boolean)
+    await call('post', '/v2/templates', {
+      once: crypto.randomUUID(), body: {
+        name: read('name'), image: read('image'), category: read('category') as Template['category'], ...(read('args') && { args: read('args') }), disk: Number(read('disk')),
+        ...(ports.length && { ports }), env: variables(read('env')), serverless: read('for') === 'workers',
+      },
+    })
+    done()
+  }}>
+    <Field label="Name"><input name="name" required autoFocus /></Field>
+    <Field label="Image"><input name="image" class="mono" required placeholder="docker.io/me/train:1" /></Field>
+    <Field label="Arguments"><input name="args" class="mono" /></Field>
+    <div class="columns">
+      <Field label="For"><select name="for"><option value="pods">Pods</option><option value="workers">Workers of endpoints</option></select></Field>
+      <Field label="Category"><select name="category"><option>NVIDIA</option><option>CPU</option><option>AMD</option></select></Field>
+      <Field label="Container disk, GB"><input name="disk" type="number" min={1} defaultValue="10" /></Field>
+      <Field label="Ports"><input name="ports" class="mono" placeholder="8888/http, 22/tcp" /></Field>
+    </div>
+    <Field label="Environment" hint="One NAME=value a line."><textarea name="env" class="code" rows={3} /></Field>
+  </Asking>
+)
+
+export const Templates = () => (
+  <NounPage<Template> of={{
+    title: 'Templates', one: 'template', url: '/v2/templates', field: 'templates', kind: 'template', id: (t) => t.id, name: (t) => t.name, text: (t) => `${t.name} ${t.image} ${t.id}`,
+    empty: ['You have no templates. A template is what a pod is made from, under a name.', 'gantry template create train docker.io/me/train:1 --port 8888/http'],
+    loses: 'Pods and endpoints made from it go on.', Form: NewTemplate,
+    columns: [
+      { name: 'Name', narrow: true, sort: (t) => t.name, cell: (t) => <span title={t.id}>{t.name}</span> },
+      { name: 'Image', sort: (t) => t.image, cell: (t) => <code>{t.image}</code> },
+      { name: 'For', cell: (t) => (t.serverless ? 'workers' : 'pods') },
+      { name: 'Disk', number: true, cell: (t) => `${t.disk} GB` },
+      { name: 'Ports', cell: (t) => t.ports.join(', ') || '–' },
+      { name: 'Public', cell: (t) => (t.public ? 'yes' : 'no') },
+      { name: 'Created', sort: (t) => t.createdAt, cell: (t) => <When at={t.createdAt} /> },
+      { name: 'Use', narrow: true, cell: (t) => <Link class="button" to={t.serverless ? `/endpoints/new?template=${t.id}` : `/pods/new?template=${t.id}`}>Use</Link> },
+    ],
+  }} />
+)
+
+export const Secrets = () => (
+  <NounPage<Schemas['Secret']> of={{
+    title: 'Secrets', one: 'secret', url: '/v2/secrets', field: 'secrets', kind: 'secret', id: (s) => s.name, name: (s) => s.name, text: (s) => s.name,
+    empty: ['You have no secrets. Pods get them in their environment; nothing shows their values again.', 'gantry secret set token < token.txt'], loses: 'Pods that name it cannot start any more.',
+    Form: ({ done }) => (
+      <Asking act={async (read) => {
+        await call('put', '/v2/secrets/{id}', { path: { id: read('name') }, body: { value: read('value') } })
+        done()
+      }}>
+        <Field label="Name" hint="One that exists gets the new value."><input name="name" required autoFocus /></Field>
+        <Field label="Value"><textarea name="value" class="code" rows={4} required autoComplete="off" spellcheck={false} /></Field>
+      </Asking>
+    ),
+    columns: [
+      { name: 'Name', narrow: true, sort: (s) => s.name, cell: (s) => s.name },
+      { name: 'In an environment', cell: (s) => <code>{`{{ GANTRY_SECRET_${s.name} }}`}</code> },
+      { name: 'Changed', sort: (s) => s.updatedAt, cell: (s) => <When at={s.updatedAt} /> },
+      { name: 'Created', sort: (s) => s.createdAt, cell: (s) => <When at={s.createdAt} /> },
+    ],
+  }} />
+)
+
+const NewKey = ({ done }: { done(shown: preact.ComponentChildren): void }) => (
+  <Asking act={async (read) => {
+    const days = Number(read('days'))
+    const made = await call('post', '/v2/account/keys', {
+      body: { name: read('name'), preset: read('preset') as 'all', ...(days && { expiresAt: new Date(Date.now() + days * 86400000).toISOString() }) },
+    })
+    done(<Once what="The key" text={made.apiKey} />)
+  }}>
+    <Field label="Name"><input name="name" required autoFocus /></Field>
+    <Field label="May do" hint="Finer permissions: gantry key create --permission."><select name="preset"><option value="all">Everything in this account</option><option value="readOnly">Read alone</option><option value="restricted">What its endpoints are for</option></select></Field>
+    <Field label="Ends after days" hint="Empty: never."><input name="days" type="number" min={1} /></Field>
+  </Asking>
+)
+
+function Disable({ of: k }: { of: Key }) {
+  return <button type="button" onClick={() => void attempt(`${k.name} was ${k.disabled ? 'enabled' : 'disabled'}.`, () => call('patch', '/v2/account/keys/{id}', { path: { id: k.id }, body: { disabled: !k.disabled } }))}>{k.disabled ? 'Enable' : 'Disable'}</button>
+}
+
+export const Keys = () => (
+  <>
+    <NounPage<Key> of={{
+      title: 'API keys', one: 'key', url: '/v2/account/keys', field: 'keys', kind: 'key', id: (k) => k.id, name: (k) => k.name, text: (k) => `${k.name} ${k.hint} ${k.id}`,
+      empty: ['The account has no keys.', 'gantry key create ci --preset readOnly'], loses: 'Whoever uses it is refused from now on, sessions of this console among them.', Form: NewKey,
+      columns: [
+        { name: 'Name', narrow: true, sort: (k) => k.name, cell: (k) => <>{k.name} {k.disabled && <Badge of="disabled" />}</> },
+        { name: 'Key', cell: (k) => <code>{k.hint}…</code> },
+        { name: 'May', cell: (k) => { const may = Object.entries(k.permissions).filter(([, a]) => a !== 'none').map(([g, a]) => `${g}:${a}`).join(', '); return <span title={may}>{may || 'nothing'}</span> } },
+        { name: 'Ends', sort: (k) => k.expiresAt ?? '~', cell: (k) => (k.expiresAt ? moment(k.expiresAt) : 'never') },
+        { name: 'Last used', sort: (k) => k.lastUsedAt ?? '', cell: (k) => <When at={k.lastUsedAt} /> },
+        { name: 'Disable', cell: (k) => <Disable of={k} /> },
+      ],
+    }} />
+  </>
+)
+
+export const Registries = () => (
+  <NounPage<Schemas['Registry']> of={{
+    title: 'Registries', one: 'credential', url: '/v2/registries', field: 'registries', kind: 'registry', id: (r) => r.id, name: (r) => r.name, text: (r) => `${r.name} ${r.id}`,
+    empty: ['You have no credentials of registries. Private images need one.', 'gantry registry create hub --username me < password.txt'], loses: 'Pods that pull with it cannot start any more.',
+    Form: ({ done }) => (
+      <Asking act={async (read) => {
+        await call('post', '/v2/registries', { body: { name: read('name'), username: read('user'), password: read('password') }, once: crypto.randomUUID() })
+        done()
+      }}>
+        <Field label="Name"><input name="name" required autoFocus /></Field>
+        <Field label="User"><input name="user" required autoComplete="off" /></Field>
+        <Field label="Password or token"><input name="password" type="password" required autoComplete="new-password" /></Field>
+      </Asking>
+    ),
+    columns: [{ name: 'Name', narrow: true, sort: (r) => r.name, cell: (r) => r.name }, { name: 'Id', cell: (r) => <code>{r.id}</code> }],
+  }} />
+)
+
+export const S3Keys = () => (
+  <NounPage<Schemas['S3Key']> of={{
+    title: 'S3 keys', one: 'S3 key', url: '/v2/s3-keys', field: 's3Keys', kind: 's3-key', id: (k) => k.id, name: (k) => k.name, text: (k) => `${k.name} ${k.id}`,
+    empty: ['You have no S3 keys. They give S3 clients access to the files of network volumes.', 'gantry s3-key create me'], loses: 'Clients that use it are refused within a minute.',
+    Form: ({ done }) => (
+      <Asking act={async (read) => {
+        const made = await call('post', '/v2/s3-keys', { body: { name: read('name'), readOnly: read('only') === 'on' } })
+        done(<><p>Access key: <code>{made.key.id}</code></p><Once what="The secret access key" text={made.secretAccessKey} /></>)
+      }}>
+        <Field label="Name"><input name="name" required autoFocus /></Field>
+        <label class="check"><input type="checkbox" name="only" />Read alone</label>
+      </Asking>
+    ),
+    columns: [
+      { name: 'Name', narrow: true, sort: (k) => k.name, cell: (k) => k.name }, { name: 'Access key', cell: (k) => <code>{k.id}</code> }, { name: 'May', cell: (k) => (k.readOnly ? 'read' : 'read and write') },
+      { name: 'Ends', cell: (k) => (k.expiresAt ? moment(k.expiresAt) : 'never') }, { name: 'Created', cell: (k) => <When at={k.createdAt} /> },
+    ],
+  }} />
+)
+
+/** What holds for the whole account. */
+export function Account() {
+  const account = useLive<Schemas['Account']>('/v2/account', (e) => ['account', 'balance', 'low-balance'].includes(e.kind))
+  const keys = useLive<Schemas['SSHKeys']>('/v2/account/ssh-keys', (e) => e.kind === 'ssh-keys')
+  const a = account.value
+  const money = (text: string) => (text ? Number(text) : null)
+  return (
+    <Page title="Account">
+      <Failure of={account.error} />
+      {a && <Card title={a.name}>
+        <p><code>{a.id}</code> · balance {usd(a.balance)} · {usd(a.hourlyRate)} / h now</p>
+        <Asking label="Save" act={async (read) => {
+          if (await attempt('The account was changed.', () => call('patch', '/v2/account', { body: { spendLimit: money(read('limit')), lowBalance: money(read('low')) } }))) account.reload()
+        }}>
+          <div class="columns">
+            <Field label="Spend limit, USD per hour" hint="Empty: none. What would go beyond it is refused."><input name="limit" type="number" step="0.01" min={0} defaultValue={a.spendLimit?.toString() ?? ''} /></Field>
+            <Field label="Tell below a balance of, USD" hint="Empty: never."><input name="low" type="number" step="0.01" defaultValue={a.lowBalance?.toString() ?? ''} /></Field>
+          </div>
+        </Asking>
+        {a.webhook && <p>Events are sent to <code>{a.webhook.address}</code>. {a.webhook.error && <span class="bad">{a.webhook.error}</span>}</p>}
+      </Card>}
+      <Failure of={keys.error} />
+      {keys.value && <Card title="SSH keys">
+        <Asking key={keys.value.keys.join()} label="Save" act={async (read) => {
+          const lines = read('keys').split('\n').map((l) => l.trim()).filter(Boolean)
+          if (await attempt('The SSH keys were saved.', () => json('PUT', '/v2/account/ssh-keys', { keys: lines }))) keys.reload()
+        }}>
+          <Field label="Public keys" hint="One a line. Pods that start an SSH server let them in."><textarea name="keys" class="code" rows={5} defaultValue={keys.value.keys.join('\n')} /></Field>
+        </Asking>
+      </Card>}
+      <Cli line="gantry account show" />
+    </Page>
+  )
+}
