@@ -18,6 +18,9 @@ function place(path: string, name: string, load: () => Promise<View>, more: { ke
 
 const nouns = () => import('./pages/nouns')
 const account = () => import('./pages/account')
+const endpoints = () => import('./pages/endpoints')
+const fleet = () => import('./pages/fleet')
+const operator = () => import('./pages/operator')
 const clusters = () => import('./pages/clusters')
 const pods = () => import('./pages/pods')
 
@@ -26,6 +29,9 @@ export const routes: Place[] = [
   place('/pods', 'Pods', () => pods().then((m) => m.Pods), { key: 'p' }),
   place('/pods/new', '', () => import('./pages/create').then((m) => m.CreatePod)),
   place('/pods/:id', '', () => import('./pages/pod').then((m) => m.PodPage)),
+  place('/endpoints', 'Endpoints', () => endpoints().then((m) => m.Endpoints), { key: 'e' }),
+  place('/endpoints/new', '', () => endpoints().then((m) => m.NewEndpoint)),
+  place('/endpoints/:id', '', () => endpoints().then((m) => m.EndpointPage)),
   place('/clusters', 'Clusters', () => clusters().then((m) => m.Clusters), { key: 'c' }),
   place('/clusters/:id', '', () => clusters().then((m) => m.ClusterPage)),
   place('/volumes', 'Volumes', () => nouns().then((m) => m.Volumes), { key: 'v' }),
@@ -38,4 +44,13 @@ export const routes: Place[] = [
   place('/billing', 'Billing', () => account().then((m) => m.Billing), { key: 'b' }),
   place('/activity', 'Activity', () => account().then((m) => m.Activity), { key: 'a' }),
   place('/account', 'Account', () => nouns().then((m) => m.Account)),
+  place('/fleet', 'Map', () => fleet().then((m) => m.Map), { operator: true, key: 'm' }),
+  place('/hosts', 'Hosts', () => fleet().then((m) => m.Hosts), { operator: true, key: 'h' }),
+  place('/hosts/:id', '', () => fleet().then((m) => m.HostPage), { operator: true }),
+  place('/schedulers', 'Schedulers', () => fleet().then((m) => m.Schedulers), { operator: true }),
+  place('/accounts', 'Accounts', () => operator().then((m) => m.Accounts), { operator: true }),
+  place('/accounts/:id', '', () => operator().then((m) => m.AccountPage), { operator: true }),
+  place('/prices', 'Prices', () => operator().then((m) => m.Prices), { operator: true }),
+  place('/backends', 'Backends', () => fleet().then((m) => m.Backends), { operator: true }),
+  place('/fleet-activity', 'Fleet activity', () => account().then((m) => m.FleetActivity), { operator: true }),
 ]
