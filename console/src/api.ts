@@ -37,13 +37,18 @@ export class ApiError extends Error {
 /** Whether there is a session, as far as the last answer told. */
 export const signedIn = store(true)
 
+// A page that was left may be kept by the browser, with its connections, of which there are few: it lets go of them, and is read anew.
+const page = new AbortController()
+addEventListener('pagehide', () => page.abort())
+addEventListener('pageshow', (e) => e.persisted && location.reload())
+
 /** Sends a request from this page, whose session the scheduler knows by its cookie. */
 export async function send(url: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   headers.set('X-Gantry-Console', '1')
   let answer: Response
   try {
-    answer = await fetch(url, { ...init, headers, credentials: 'same-origin', cache: 'no-store' })
+    answer = await fetch(url, { ...init, signal: init.signal ? AbortSignal.any([init.signal, page.signal]) : page.signal, headers, credentials: 'same-origin', cache: 'no-store' })
   } catch (e) {
     if (e instanceof DOMException && e.name === 'AbortError') throw e
     throw new ApiError(0, { detail: 'The scheduler cannot be reached.' })

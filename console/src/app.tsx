@@ -1,7 +1,7 @@
 import type { ComponentType } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { call, json, signedIn, type Schemas } from './api'
-import { ofAccount } from './live'
+import { live, ofAccount } from './live'
 import { go, href, route } from './route'
 import { lasting, store, useStore } from './store'
 import { Badge, Dialog, Failure, Field, Messages, Page } from './ui'
@@ -139,7 +139,7 @@ export function App() {
   const path = useStore(route)
   const who = useStore(me)
   const session = useStore(signedIn)
-  const live = useStore(ofAccount.state)
+  const arrives = useStore(live)
   const look = useStore(theme)
   const [menu, open] = useState(false)
   const [help, ask] = useState(false)
@@ -161,7 +161,7 @@ export function App() {
         <a class="brand" href={href('/')}>Gantry</a>
         <span class="grow" />
         <span class="dim account">{who.account?.name}</span>
-        <span title="Whether changes arrive by themselves"><Badge of={live} /></span>
+        <span title="Whether changes arrive by themselves"><Badge of={arrives} /></span>
         <select aria-label="Colours" value={look} onChange={(e) => theme.set(e.currentTarget.value)}>
           <option value="system">Auto</option><option value="light">Light</option><option value="dark">Dark</option>
         </select>

@@ -19,9 +19,11 @@ type Listener = { event(e: Event): void; reset(): void }
 
 export type Live = 'connecting' | 'live' | 'broken' | 'refused'
 
+/** Whether changes arrive by themselves, on the stream that told last. */
+export const live = store<Live>('connecting')
+
 /** A stream of events that is open while somebody listens. */
 class Stream {
-  readonly state = store<Live>('connecting')
   private listeners = new Set<Listener>()
   private stop?: () => void
   private ready = false
@@ -44,13 +46,12 @@ class Stream {
     this.stop?.()
     this.stop = undefined
     this.ready = false
-    this.state.set('connecting')
   }
 
   private open() {
     this.stop = follow(this.url, {
-      state: (live, error) => {
-        this.state.set(live ? 'live' : error instanceof ApiError && error.status === 403 ? 'refused' : 'broken')
+      state: (good, error) => {
+        live.set(good ? 'live' : error instanceof ApiError && error.status === 403 ? 'refused' : 'broken')
       },
       message: (m) => {
         if (m.name === 'ready' || m.name === 'reset') {

@@ -22,12 +22,13 @@ export function Networks() {
       {nets.value && list.every((n) => n.members.length === 0) && <Empty title="No pod is in a private network. Pods that join one reach each other by name, and nobody else reaches them there." cli={'gantry pod create one docker.io/library/busybox --gpu "NVIDIA H100 80GB HBM3" --global-networking -- sleep 1d'} />}
       {list.filter((n) => n.members.length > 0).map((n) => {
         const r = Math.min(170, 60 + n.members.length * 12)
-        const at = (i: number) => [300 + 1.4 * r * Math.cos((2 * Math.PI * i) / n.members.length), 210 + r * Math.sin((2 * Math.PI * i) / n.members.length)] as const
+        const middle = r + 40
+        const at = (i: number) => [300 + 1.4 * r * Math.cos((2 * Math.PI * i) / n.members.length), middle + r * Math.sin((2 * Math.PI * i) / n.members.length)] as const
         return (
           <Card key={n.id} title={`${n.cidr}, *.${n.suffix}`}>
-            {n.members.length <= 24 && <svg class="net" viewBox="0 0 600 430" role="img" aria-label={`${n.members.length} pods that reach each other`}>
-              {n.members.map((m, i) => <line key={m.podId} x1={300} y1={210} x2={at(i)[0]} y2={at(i)[1]} />)}
-              <rect class="hub" x={235} y={190} width={130} height={40} rx={8} /><text x={300} y={215} text-anchor="middle">{n.cidr}</text>
+            {n.members.length <= 24 && <svg class="net" viewBox={`0 0 600 ${2 * middle}`} role="img" aria-label={`${n.members.length} pods that reach each other`}>
+              {n.members.map((m, i) => <line key={m.podId} x1={300} y1={middle} x2={at(i)[0]} y2={at(i)[1]} />)}
+              <rect class="hub" x={235} y={middle - 20} width={130} height={40} rx={8} /><text x={300} y={middle + 5} text-anchor="middle">{n.cidr}</text>
               {n.members.map((m, i) => <g key={m.podId}><circle cx={at(i)[0]} cy={at(i)[1]} r={7} /><text x={at(i)[0]} y={at(i)[1] + 22} text-anchor="middle">{m.name.slice(0, 24)}</text></g>)}
             </svg>}
             <div class="scroll"><table class="plain"><thead><tr><th scope="col">Pod</th><th scope="col">Name</th><th scope="col">Address</th></tr></thead><tbody>{n.members.map((m) => (

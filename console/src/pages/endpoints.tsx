@@ -10,7 +10,7 @@ import { variables } from './pod'
 
 type Endpoint = Schemas['Endpoint']
 
-/** A job, as the plane of jobs tells of it: its document is that of interface.md, not of OpenAPI. */
+/** A job, as api/v2 has it: the document of the API describes no jobs. */
 interface Job {
   id: string
   status: string

@@ -38,6 +38,7 @@ export function Metrics({ id, running }: { id: string; running: boolean }) {
     }
   }, [id, running])
   if (!running) return <p class="note">Only a pod that runs is measured.</p>
+  if (samples.length < 2) return <><Failure of={error} /><p class="dim" role="status">The first measures are on their way: one comes every {every / 1000} seconds.</p></>
   const x = samples.map((s) => s.at)
   const gpus = samples.at(-1)?.of.gpus.length ?? 0
   const data = (...ys: number[][]): uPlot.AlignedData => [x, ...ys]

@@ -4,31 +4,21 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { Cli } from '../ui'
 import { exec } from './exec'
 
-/** A document whose style elements are style sheets of the page: its policy allows no style that stands in an element. */
-function styled(sheets: CSSStyleSheet[]): Document {
-  const style = () => {
-    const sheet = new CSSStyleSheet()
-    sheets.push(sheet)
-    document.adoptedStyleSheets.push(sheet)
-    const element = document.createElement('style')
-    let text = ''
-    Object.defineProperty(element, 'textContent', {
-      get: () => text,
-      set: (value: string) => {
-        text = value
-        sheet.replaceSync(value)
-      },
-    })
-    return element
+// The terminal writes its colours into style elements, which the page's policy does not allow: here they are style sheets of the page.
+const create = document.createElement.bind(document)
+document.createElement = ((name: string, options?: ElementCreationOptions) => {
+  if (name !== 'style') return create(name, options)
+  const sheet = new CSSStyleSheet()
+  document.adoptedStyleSheets.push(sheet)
+  const element = create('span')
+  element.hidden = true
+  Object.defineProperty(element, 'textContent', { set: (text: string) => void sheet.replaceSync(text) })
+  element.remove = () => {
+    document.adoptedStyleSheets = document.adoptedStyleSheets.filter((s) => s !== sheet)
+    element.parentNode?.removeChild(element)
   }
-  return new Proxy(document, {
-    get(on, name) {
-      if (name === 'createElement') return (kind: string) => (kind === 'style' ? style() : document.createElement(kind))
-      const value = Reflect.get(on, name) as unknown
-      return typeof value === 'function' ? value.bind(on) : value
-    },
-  })
-}
+  return element
+}) as typeof document.createElement
 
 export function Terminal({ pod }: { pod: string }) {
   const box = useRef<HTMLDivElement>(null)
@@ -36,9 +26,8 @@ export function Terminal({ pod }: { pod: string }) {
   const [turn, again] = useState(0)
   useEffect(() => {
     end(undefined)
-    const sheets: CSSStyleSheet[] = []
     const term = new Xterm({
-      documentOverride: styled(sheets), fontFamily: 'ui-monospace, "DejaVu Sans Mono", Consolas, monospace', fontSize: 13, cursorBlink: true,
+      fontFamily: 'ui-monospace, "DejaVu Sans Mono", Consolas, monospace', fontSize: 13, cursorBlink: true,
       scrollback: 5000, screenReaderMode: true, theme: { background: '#10151c', foreground: '#dfe6ee' },
     })
     // What a program writes gets no links to press and no clipboard, and does not name the window.
@@ -61,7 +50,6 @@ export function Terminal({ pod }: { pod: string }) {
       look.disconnect()
       session.close()
       term.dispose()
-      document.adoptedStyleSheets = document.adoptedStyleSheets.filter((s) => !sheets.includes(s))
     }
   }, [pod, turn])
   return (
