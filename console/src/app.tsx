@@ -109,7 +109,7 @@ function useKeys(help: () => void) {
 const loaded = new Map<Place, ComponentType<{ args: string[] }>>()
 
 /** Shows the page of a path, whose code comes when it is first shown. */
-function Shown({ path }: { path: string }) {
+function Shown({ path, visit }: { path: string; visit: number }) {
   const [, again] = useState({})
   const [broken, fail] = useState<Error>()
   const want = useRef<Place>()
@@ -132,11 +132,11 @@ function Shown({ path }: { path: string }) {
   if (!place) return <Page title="Nothing here"><p>The console has no such page. <a href={href('/')}>Overview</a></p></Page>
   const Shows = loaded.get(place)
   if (broken) return <Page title={place.name || 'Gantry'}><Failure of={broken} /></Page>
-  return Shows ? <Shows key={path} args={args} /> : <main id="main" aria-busy="true" />
+  return Shows ? <Shows key={visit} args={args} /> : <main id="main" aria-busy="true" />
 }
 
 export function App() {
-  const path = useStore(route)
+  const { path, visit } = useStore(route)
   const who = useStore(me)
   const session = useStore(signedIn)
   const arrives = useStore(live)
@@ -168,7 +168,7 @@ export function App() {
         <button type="button" class="quiet" aria-label="Keys" onClick={() => ask(true)}>?</button>
         <button type="button" class="quiet" onClick={logout}>Sign out</button>
       </header>
-      <div class="frame"><Nav at={path} operator={who.operator} open={menu} close={() => open(false)} /><Shown path={path} /></div>
+      <div class="frame"><Nav at={path} operator={who.operator} open={menu} close={() => open(false)} /><Shown path={path} visit={visit} /></div>
       {help && <Help close={() => ask(false)} />}
       <Messages />
     </>

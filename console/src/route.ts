@@ -2,9 +2,9 @@ import { store } from './store'
 
 const base = '/console'
 
-/** The path of the page without /console, such as "/pods/abc", and its query. */
+/** The path of the page without /console, such as "/pods/abc". */
 const read = () => location.pathname.slice(base.length).replace(/\/+$/, '') || '/'
-export const route = store(read())
+export const route = store({ path: read(), visit: 0 })
 
 export const href = (path: string): string => base + (path === '/' ? '' : path)
 
@@ -14,7 +14,7 @@ export function go(path: string, replace = false): void {
 }
 
 function arrive() {
-  route.set(read())
+  route.set({ path: read(), visit: route.get().visit + 1 })
   window.scrollTo(0, 0)
 }
 

@@ -16,6 +16,11 @@ import (
 	"github.com/coder/websocket"
 )
 
+const (
+	lifetime = 8 * time.Minute
+	patience = 30 * time.Second // for what Wait waits for
+)
+
 // Browser is a page of a real Chromium, steered by its DevTools protocol. One goroutine uses it.
 type Browser struct {
 	t      *testing.T
@@ -42,7 +47,7 @@ func Open(t *testing.T) *Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 	cmd := exec.CommandContext(ctx, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
 		"--user-data-dir="+dir, "about:blank")
@@ -171,7 +176,7 @@ func (b *Browser) Eval(expression string) string {
 		} `json:"result"`
 		Exception json.RawMessage `json:"exceptionDetails"`
 	}
-	result := b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true})
+	result := b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
 	if err := json.Unmarshal(result, &got); err != nil || got.Exception != nil {
 		b.t.Fatalf("%s: %v %s", expression, err, got.Exception)
 	}
@@ -181,10 +186,80 @@ func (b *Browser) Eval(expression string) string {
 // Press types text where the focus is, a key at a time.
 func (b *Browser) Press(text string) {
 	b.t.Helper()
-	for _, key := range text {
+	for _, char := range text {
+		key, code := string(char), 0
+		if char == '\r' {
+			key, code = "Enter", 13
+		}
 		for _, kind := range []string{"keyDown", "keyUp"} {
-			b.Call("Input.dispatchKeyEvent", map[string]any{"type": kind, "text": string(key), "key": string(key)})
+			b.Call("Input.dispatchKeyEvent", map[string]any{"type": kind, "text": string(char), "key": key, "windowsVirtualKeyCode": code})
 		}
 	}
 }
 
+// Wait waits until an expression comes to true on the page. One that throws is not true yet.
+func (b *Browser) Wait(expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); b.Eval("(() => { try { return Boolean("+expression+") } catch { return false } })()") != "true"; {
+		if time.Now().After(end) {
+			b.t.Fatalf("never true: %s\nthe page shows: %s", expression, b.Eval(`document.body.innerText.slice(0, 1500)`))
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// Fill has the field that a selector finds take a text, as if it had been typed.
+func (b *Browser) Fill(selector, text string) {
+	b.t.Helper()
+	b.Wait(find(selector) + ".offsetParent !== null")
+	b.Eval("(() => { const field = " + find(selector) + `; field.focus(); field.select(); field.value = ""; return 1 })()`)
+	b.Call("Input.insertText", map[string]any{"text": text})
+}
+
+// Click presses the middle of the element that a selector finds, and whose text is as given unless that is empty.
+func (b *Browser) Click(selector, text string) {
+	b.t.Helper()
+	found := "[...document.querySelectorAll(" + quote(selector) + ")].find((e) => !e.disabled && e.offsetParent !== null && (" + quote(text) +
+		` === "" || e.textContent.trim() === ` + quote(text) + "))"
+	b.Wait(found)
+	var at struct{ X, Y float64 }
+	where := b.Eval("(() => { const e = " + found + `; e.scrollIntoView({ block: "center" }); const r = e.getBoundingClientRect();
+		return { x: r.x + r.width / 2, y: r.y + r.height / 2 } })()`)
+	if err := json.Unmarshal([]byte(where), &at); err != nil {
+		b.t.Fatalf("%s: %v", where, err)
+	}
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		b.Call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1})
+	}
+}
+
+func find(selector string) string { return "document.querySelector(" + quote(selector) + ")" }
+
+// quote writes a text as JavaScript does.
+func quote(text string) string {
+	out, err := json.Marshal(text)
+	if err != nil { // cannot happen: it is a text
+		return `""`
+	}
+	return string(out)
+}
+
+// Look sets the size of the page in pixels, and its colours: light or dark.
+func (b *Browser) Look(width, height int, colours string) {
+	b.t.Helper()
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": colours}}})
+}
+
+// Screenshot writes what is seen of the page into a PNG file.
+func (b *Browser) Screenshot(path string) {
+	b.t.Helper()
+	var shot struct{ Data []byte }
+	err := json.Unmarshal(b.Call("Page.captureScreenshot", nil), &shot)
+	if err == nil {
+		err = os.WriteFile(path, shot.Data, 0o600)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,169 @@
+// Package console looks at the web console in a real browser, before a real gantry dev. It needs root. Screenshots go to the folder
+// that GANTRY_SHOTS names, if it does.
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/test/browser"
+	"gantry/test/devtest"
+)
+
+// suite is what all tests share: a gantry dev with two hosts, and its keys.
+var suite struct {
+	site *devtest.Site
+	dev  *devtest.Dev
+	info devtest.Info
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	fail := func(err error) int { fmt.Fprintln(os.Stderr, "console:", err); return 1 }
+	var err error
+	if suite.site, err = devtest.NewSite(); err != nil {
+		return fail(err)
+	}
+	defer func() {
+		if err := suite.site.Remove(); err != nil {
+			code = fail(err)
+		}
+	}()
+	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), "--agents", "2", "--sample-worker"); err != nil {
+		return fail(err)
+	}
+	if suite.info, err = suite.dev.Info(); err != nil {
+		return fail(err)
+	}
+	code = m.Run()
+	if err := suite.dev.Stop(); err != nil {
+		code = fail(err)
+	}
+	if code != 0 {
+		suite.dev.PrintLogs(os.Stderr)
+	}
+	return code
+}
+
+// ask sends a request to the API and decodes its answer.
+func ask(t *testing.T, key, method, path string, body, out any) {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, suite.info.API+path, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= http.StatusBadRequest {
+		err = fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, answer)
+	}
+	if err == nil && out != nil {
+		err = json.Unmarshal(answer, out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type pod struct {
+	ID, Name, Status, HostID string
+}
+
+// newPod creates a pod that runs a line of shell, waits until it does, and ends it with the test.
+func newPod(t *testing.T, name, script string, change func(map[string]any)) pod {
+	t.Helper()
+	body := map[string]any{
+		"name": name, "image": devtest.Image, "cpu": map[string]any{"id": "cpu3c", "vcpuCount": 2},
+		"args": fmt.Sprintf(`{"entrypoint":["sh","-c"],"cmd":[%q]}`, script),
+	}
+	if change != nil {
+		change(body)
+	}
+	var p pod
+	ask(t, suite.info.APIKey, "POST", "/v2/pods", body, &p)
+	t.Cleanup(func() { remove(t, "/v2/pods/"+p.ID) })
+	err := devtest.Until(time.Minute, func() error {
+		ask(t, suite.info.APIKey, "GET", "/v2/pods/"+p.ID, nil, &p)
+		if p.Status != "RUNNING" {
+			return fmt.Errorf("pod %s is %s", name, p.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// open opens the console and signs in with a key.
+func open(t *testing.T, base, key string) *browser.Browser {
+	t.Helper()
+	b := browser.Open(t)
+	b.Look(1280, 900, "light")
+	b.Visit(base + "/console")
+	b.Fill("input[name=key]", key)
+	b.Click("form button", "Sign in")
+	b.Wait(`document.querySelector("header.page h1")`)
+	return b
+}
+
+// visit shows a page of the console, without loading it anew.
+func visit(b *browser.Browser, path string) {
+	b.Eval(fmt.Sprintf(`history.pushState(null, "", "/console" + %q); dispatchEvent(new PopStateEvent("popstate")); 1`, path))
+	b.Wait(`document.querySelector("main h1") && !document.querySelector("main[aria-busy]") && !document.querySelector("main").innerText.includes("Reading…")`)
+}
+
+// quiet fails when the browser's console tells of faults.
+func quiet(t *testing.T, b *browser.Browser) {
+	t.Helper()
+	for _, fault := range b.Faults {
+		t.Errorf("the browser's console says %s", fault)
+	}
+	b.Faults = nil
+}
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+// shoot takes a screenshot where somebody wants to see it.
+func shoot(b *browser.Browser, name string) {
+	if dir := os.Getenv("GANTRY_SHOTS"); dir != "" {
+		b.Screenshot(filepath.Join(dir, strings.Trim(unfit.ReplaceAllString(strings.ToLower(name), "-"), "-")+".png"))
+	}
+}
+
+// remove deletes something after a test, whose own context has ended.
+func remove(t *testing.T, path string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodDelete, suite.info.API+path, nil) //nolint:noctx // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+suite.info.APIKey)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = resp.Body.Close()
+}
