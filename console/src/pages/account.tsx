@@ -70,7 +70,15 @@ export function Billing() {
   const billing = useOnce<Schemas['AccountBilling']>(address('/v2/billing', {}, { bucketSize: bucket, lastN: last }))
   const b = billing.value
   const records = b?.records ?? []
-  const data = useMemo(() => [records.map((r) => Date.parse(r.startTime) / 1000), records.map((r) => r.totalAmount)] as [number[], number[]], [b])
+  const data = useMemo(() => {
+    const sums = new Map(records.map((r) => [Date.parse(r.startTime) / 1000, r.totalAmount]))
+    for (const end of [b?.metadata.query.startTime, b?.metadata.query.endTime]) {
+      const at = Date.parse(end ?? '') / 1000 // the chart shows all of the time that was asked for
+      if (at && !sums.has(at)) sums.set(at, 0)
+    }
+    const times = [...sums.keys()].sort((x, y) => x - y)
+    return [times, times.map((t) => sums.get(t)!)] as [number[], number[]]
+  }, [b])
   const file = useMemo(() => `data:text/csv;charset=utf-8,${encodeURIComponent(csv(records))}`, [b])
   return (
     <Page title="Billing" actions={<>
