@@ -1,5 +1,5 @@
 # Gantry: build, check, test. `make help` lists the targets.
-# Nothing here needs more network than Debian's packages and the Go module proxy.
+# Nothing here needs more network than Debian's packages, the Go module proxy and the npm registry.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,6 +23,7 @@ FUZZTIME ?= 10s
 BENCH ?= .
 
 TOOLS := .bin/.tools-stamp
+CONSOLE := api/console/dist/index.html
 # The daemons beside Debian's that agent/ctrd is tested with; each is pinned by tools/NAME/go.mod.
 CONTAINERDS ?= containerd-2
 # A run that hangs ends then, with a trace of what it waits for; packages take far less, also on a busy machine.
@@ -41,7 +42,6 @@ help: ## List the targets
 setup: ## Install what is missing on this machine: Debian packages, Go
 	@scripts/setup.sh
 
-CONSOLE := api/console/dist/index.html
 # A change of the API changes the types against which the console is checked.
 $(CONSOLE): $(TOOLS) scripts/console.sh $(shell find console -name node_modules -prune -o -name gen -prune -o -type f -print) \
 		$(shell find api/rest api/v2 api/admin fleet -name '*.go' ! -name '*_test.go')
@@ -56,16 +56,16 @@ build: $(CONSOLE) ## Build all binaries into bin/
 	CGO_ENABLED=1 go build -p $(P) -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/gantry-gpu
 
 .PHONY: deb
-deb: ## Build Debian packages into bin/deb
+deb: $(CONSOLE) ## Build Debian packages into bin/deb
 	@scripts/setup.sh deb
 	P=$(P) scripts/deb.sh
 
 .PHONY: deb-lint
-deb-lint: ## Build the packages of this architecture, and let lintian and systemd-analyze look at them
+deb-lint: $(CONSOLE) ## Build the packages of this architecture, and let lintian and systemd-analyze look at them
 	P=$(P) scripts/deb-check.sh --quick
 
 .PHONY: deb-check
-deb-check: ## Check the packages: lintian, units, install, upgrade, remove and purge in a Debian of its own; the same bytes when built again
+deb-check: $(CONSOLE) ## Check the packages: lintian, units, install, upgrade, remove and purge in a Debian of its own; the same bytes when built again
 	@scripts/setup.sh deb-check
 	P=$(P) scripts/deb-check.sh
 	P=$(P) scripts/deb-repro.sh
@@ -102,7 +102,7 @@ ansible-lint: ## Lint the playbooks of deploy/ansible
 
 .PHONY: unit
 unit: $(TOOLS) ## Run all tests but those of the targets below, with the race detector
-	$(GO_TEST_AGAIN) --packages="$$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))' | tr '\n' ' ')" \
+	$(GO_TEST_AGAIN) --packages="$$(go list ./... | grep -vE '^gantry/(agent/ctrd$$|test/(chaos|clients|console|e2e|hostile|nfslab|overlay|s3clients|sim|survive|volumes)(/|$$))' | tr '\n' ' ')" \
 		-- $(GO_TEST_FLAGS) $(WITHIN)
 	$(GO_TEST) -tags faultpoints ./internal/faultpoint
 
@@ -181,6 +181,10 @@ e2e: $(TOOLS) build ## Run the end-to-end tests: real binaries, real containerd
 clients: $(TOOLS) build ## Install the public clients of test/clients and drive real servers with them
 	scripts/clients.sh
 	$(GO_TEST_AGAIN) --packages='./test/clients/...' -- $(GO_TEST_FLAGS) $(WITHIN)
+
+.PHONY: console-test
+console-test: $(TOOLS) build ## Use the web console in a real browser; GANTRY_SHOTS names a folder for screenshots
+	$(GO_TEST_AGAIN) --packages='./test/console' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: test
 test: setup ## Everything that a change must pass

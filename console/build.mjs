@@ -2,9 +2,10 @@
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib'
 
-const here = import.meta.dirname
+const here = fileURLToPath(new URL('.', import.meta.url))
 const dist = join(here, '../api/console/dist')
 const assets = join(dist, 'assets')
 const meta = join(here, 'gen/meta.json')

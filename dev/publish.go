@@ -124,6 +124,7 @@ func (d *dev) tell() {
 	if len(d.gatewayAPIs) > 0 {
 		fmt.Fprintf(out, "  gateways     %s\n", strings.Join(d.gatewayAPIs, "\n               "))
 	}
+	fmt.Fprintf(out, "  console      %s/console\n", d.api)
 	fmt.Fprintf(out, "  data center  %s: %s\n", d.state.DataCenter, d.equipment())
 	fmt.Fprintf(out, "  pods' HTTP   http://<pod id>-<port>.%s%s\n", ProxyDomain, d.api[strings.LastIndexByte(d.api, ':'):])
 	if d.cfg.S3 != "" {

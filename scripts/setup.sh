@@ -77,8 +77,9 @@ bench() {
 	wanted+=(beanstalkd:beanstalkd)
 }
 
-# deb wants the C compiler of the other architecture, for gantry-gpu.
+# deb wants what builds the console, and the C compiler of the other architecture, for gantry-gpu.
 deb() {
+	wanted+=(node:nodejs npm:npm)
 	local amd64=(
 		aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
 		/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 compute=(check-generate lint unit sim fuzz-decoders bench-once deb-lint ansible-lint)
-real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clients)
+real=(hostile survive test-containerd nfs volumes networks chaos-short e2e clients console-test)
 
 logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$logs"' EXIT

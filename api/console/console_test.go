@@ -46,7 +46,7 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, now: time.Unix(1_800_000_000, 0), dead: map[string]bool{deadKey: true}}
-	s.c = &Console{cfg: Config{Sealer: sealer, Ours: func(r *http.Request) bool { return r.Host == "api.test" }, Now: func() time.Time { return s.now }}}
+	s.c = &Console{files: fstest.MapFS{"dist/.gitignore": {}}, cfg: Config{Sealer: sealer, Ours: func(r *http.Request) bool { return r.Host == "api.test" }, Now: func() time.Time { return s.now }}}
 	s.h = s.c.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.seen = r
 		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -153,7 +153,7 @@ func TestASessionEndsWithItsTimeAndItsKey(t *testing.T) {
 	if got := other.seen.Header.Get("Authorization"); got != "" {
 		t.Errorf("another cluster takes it as %q", got)
 	}
-	for _, value := range []string{"x", strings.Repeat("A", maxSession+1), c.Value[:len(c.Value)-2] + "AA"} {
+	for _, value := range []string{"x", strings.Repeat("A", 4000), c.Value[:len(c.Value)-2] + "AA"} {
 		s.page("GET", "/v2/pods", "", with(&http.Cookie{Name: cookieName, Value: value}))
 		if got := s.seen.Header.Get("Authorization"); got != "" {
 			t.Errorf("the cookie %.10q is taken as %q", value, got)
@@ -235,13 +235,9 @@ func TestFilesAreServedAsTheBuildWroteThem(t *testing.T) {
 	if w := s.page("GET", "/console/pods", ""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "built without the console") {
 		t.Errorf("without files: %d %s", w.Code, w.Body)
 	}
-	var err error
-	s.c.files, err = load(fstest.MapFS{
+	s.c.files = fstest.MapFS{
 		"dist/.gitignore": {Data: []byte("*")}, "dist/index.html": {Data: []byte("<!doctype html>")},
 		"dist/assets/a-1.js": {Data: []byte("plain")}, "dist/assets/a-1.js.gz": {Data: []byte("gz")}, "dist/assets/a-1.js.br": {Data: []byte("br")},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, row := range []struct {
 		method, path, takes    string
@@ -267,8 +263,5 @@ func TestFilesAreServedAsTheBuildWroteThem(t *testing.T) {
 		if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %s: %v", row.method, row.path, h)
 		}
-	}
-	if _, err := load(fstest.MapFS{"dist/a.js.gz": {Data: []byte("gz")}}); err == nil {
-		t.Error("a file without its plain form is taken")
 	}
 }

@@ -2,13 +2,12 @@ package console
 
 import (
 	"embed"
-	"errors"
-	"io/fs"
+	"io"
 	"mime"
 	"net/http"
 	"path"
-	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/rest"
 	"gantry/fleet"
@@ -24,42 +23,8 @@ const (
 	index  = "index.html"
 )
 
-// file is a file in the forms in which the build has written it, by content coding; "" is the file itself.
-type file map[string][]byte
-
-// codings are what a file may be compressed with, the smallest first, with the ends of their names.
-var codings = []struct{ name, ext string }{{"br", ".br"}, {"gzip", ".gz"}}
-
-// load reads the files of a build, by their paths below dist.
-func load(from fs.FS) (map[string]file, error) {
-	out := map[string]file{}
-	err := fs.WalkDir(from, "dist", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == ".gitignore" {
-			return err
-		}
-		data, err := fs.ReadFile(from, name)
-		if err != nil {
-			return err
-		}
-		name, coding := strings.TrimPrefix(name, "dist/"), ""
-		for _, c := range codings {
-			if short, ok := strings.CutSuffix(name, c.ext); ok {
-				name, coding = short, c.name
-			}
-		}
-		if out[name] == nil {
-			out[name] = file{}
-		}
-		out[name][coding] = data
-		return nil
-	})
-	for name, f := range out {
-		if f[""] == nil {
-			err = errors.Join(err, errors.New(name+" is there in a compressed form only"))
-		}
-	}
-	return out, err
-}
+// codings are the forms in which the build has written each file, the smallest first, with the ends of their names.
+var codings = []struct{ name, ext string }{{"br", ".br"}, {"gzip", ".gz"}, {}}
 
 // serveFile serves an asset, whose name changes with what it holds, or the page, which shows what its path asks for.
 func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
@@ -75,34 +40,30 @@ func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, &fleet.Error{Code: fleet.CodeMethod, Msg: "the console's files can only be read"})
 		return
 	}
-	name, isAsset := index, false
+	name, missing := index, error(fleet.Unavailable("this scheduler was built without the console: build it with make", nil))
 	if below, ok := strings.CutPrefix(r.URL.Path, assets); ok {
-		name, isAsset = "assets/"+below, true
+		name, missing = "assets/"+below, fleet.NotFound("file")
 	}
-	f, ok := c.files[name]
-	switch {
-	case !ok && isAsset:
-		refuse(w, r, fleet.NotFound("file"))
-		return
-	case !ok:
-		http.Error(w, "this scheduler was built without the console: build it with make", http.StatusServiceUnavailable)
-		return
-	case isAsset:
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	}
-	h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
-	h.Set("Vary", "Accept-Encoding")
-	data := f[""]
 	for _, coding := range codings {
-		if packed := f[coding.name]; packed != nil && rest.Takes(r, coding.name) {
-			h.Set("Content-Encoding", coding.name)
-			data = packed
-			break
+		if coding.name != "" && !rest.Takes(r, coding.name) {
+			continue
 		}
+		f, err := c.files.Open("dist/" + name + coding.ext)
+		if err != nil {
+			continue
+		}
+		defer func() { _ = f.Close() }() // it was only read
+		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		h.Set("Vary", "Accept-Encoding")
+		if coding.name != "" {
+			h.Set("Content-Encoding", coding.name)
+		}
+		if name != index {
+			h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		}
+		content, _ := f.(io.ReadSeeker) // as all that is embedded is
+		http.ServeContent(w, r, name, time.Time{}, content)
+		return
 	}
-	h.Set("Content-Length", strconv.Itoa(len(data)))
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(data) // a client that left is not told
-	}
+	refuse(w, r, missing)
 }

@@ -198,8 +198,8 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		Always: d.here,
 	})
-	d.console, err = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, Now: time.Now})
-	return d, err
+	d.console = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, Now: time.Now})
+	return d, nil
 }
 
 // workersOf returns the numbers of the workers of an endpoint, or of that behind a public model.

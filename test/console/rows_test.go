@@ -68,10 +68,7 @@ func TestTenThousandRowsStaySmooth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := console.New(console.Config{Sealer: sealer, Ours: func(*http.Request) bool { return true }, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := console.New(console.Config{Sealer: sealer, Ours: func(*http.Request) bool { return true }, Now: time.Now})
 	s := httptest.NewServer(c.Wrap(many(pods)))
 	t.Cleanup(s.Close)
 	key := fleet.NewAPIKey()

@@ -112,6 +112,7 @@ var homes = []struct {
 	{"gantry/internal/outbound", []string{"gantry/agent/ctrd", "gantry/serverless/webhook"}},
 	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger", "gantry/agent/workers", "gantry/cmd/gantry-scheduler"}},
 	{"gantry/scheduler/state/table", []string{"gantry/scheduler/state"}},
+	{"gantry/api/console", []string{"gantry/cmd/gantry-scheduler"}},
 	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
 	{"gantry/api/graphql", []string{"gantry/cmd/gantry-scheduler"}},
 	{"github.com/graph-gophers", []string{"gantry/api/graphql"}},
