@@ -12,15 +12,16 @@ import (
 )
 
 func main() {
-	api, err := rest.New(rest.Config{Log: slog.Default()})
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	api, err := rest.New(rest.Config{Log: log})
 	if err != nil {
-		slog.Error("make the API", "err", err)
+		log.Error("make the API", "err", err)
 		os.Exit(1)
 	}
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v2/openapi.json", http.NoBody))
 	if _, err := io.Copy(os.Stdout, answer.Body); err != nil || answer.Code != http.StatusOK {
-		slog.Error("print the document", "status", answer.Code, "err", err)
+		log.Error("print the document", "status", answer.Code, "err", err)
 		os.Exit(1)
 	}
 }

@@ -94,7 +94,7 @@ func (b *Browser) connect(path string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: patience}).Do(req)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -143,7 +143,10 @@ func TestEveryPageIsFitToBeUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPod(t, "seen", "while :; do echo tick; sleep 1; done", func(body map[string]any) { body["ports"] = []string{"80/http", "22/tcp"} })
+	p := newPod(t, "seen", "while :; do echo tick; sleep 1; done", func(body map[string]any) {
+		delete(body, "cpu")
+		body["gpu"], body["ports"] = map[string]any{"id": devtest.GPUType, "count": 3}, []string{"80/http", "22/tcp"}
+	})
 	var endpoint struct{ ID string }
 	ask(t, suite.info.APIKey, "POST", "/v2/serverless", map[string]any{
 		"name": "hello", "image": "localhost/hello-worker:1", "type": "QUEUE", "cpu": []map[string]any{{"id": "cpu3c", "vcpuCount": 2}},

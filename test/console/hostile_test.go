@@ -36,8 +36,18 @@ func TestHostileTextStaysText(t *testing.T) {
 	b := open(t, suite.info.API, suite.info.APIKey)
 	of, at := "/pods/"+p.ID, "/endpoints/"+endpoint.ID
 	for _, row := range []struct{ page, shows string }{
-		{"/", attack[:34]}, {"/pods", attack[:34]}, {of, attack}, {of + "?tab=Logs", attack}, {of + "?tab=Files&path=/tmp", "<img src=x onerror=window.pwned=1>/"},
-		{of + "?tab=Terminal", "#"}, {"/templates", attack[:34]}, {"/endpoints", attack[:34]}, {at, attack[:34]}, {at + "?tab=Jobs", job.ID}, {"/pods/new", attack[:34]}, {"/activity?tab=Audit", "createPod"},
+		{"/", attack[:34]},
+		{"/pods", attack[:34]},
+		{of, attack},
+		{of + "?tab=Logs", attack},
+		{of + "?tab=Files&path=/tmp", "<img src=x onerror=window.pwned=1>/"},
+		{of + "?tab=Terminal", "#"},
+		{"/templates", attack[:34]},
+		{"/endpoints", attack[:34]},
+		{at, attack[:34]},
+		{at + "?tab=Jobs", job.ID},
+		{"/pods/new", attack[:34]},
+		{"/activity?tab=Audit", "createPod"},
 		{"/pods/" + strings.NewReplacer("<", "%3C", ">", "%3E", " ", "%20").Replace("<img src=x onerror=window.pwned=1>"), ""},
 	} {
 		visit(b, row.page)

@@ -63,13 +63,14 @@ func ask(t *testing.T, key, method, path string, body, out any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Not the test's context: it has ended when things are removed.
 	req, err := http.NewRequestWithContext(context.Background(), method, suite.info.API+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Timeout: 2 * time.Minute}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +85,12 @@ func ask(t *testing.T, key, method, path string, body, out any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// remove deletes something of the account.
+func remove(t *testing.T, path string) {
+	t.Helper()
+	ask(t, suite.info.APIKey, http.MethodDelete, path, nil, nil)
 }
 
 type pod struct {
@@ -150,20 +157,4 @@ func shoot(b *browser.Browser, name string) {
 	if dir := os.Getenv("GANTRY_SHOTS"); dir != "" {
 		b.Screenshot(filepath.Join(dir, strings.Trim(unfit.ReplaceAllString(strings.ToLower(name), "-"), "-")+".png"))
 	}
-}
-
-// remove deletes something after a test, whose own context has ended.
-func remove(t *testing.T, path string) {
-	t.Helper()
-	req, err := http.NewRequest(http.MethodDelete, suite.info.API+path, nil) //nolint:noctx // see above
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+suite.info.APIKey)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	_ = resp.Body.Close()
 }
