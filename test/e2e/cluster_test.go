@@ -93,6 +93,7 @@ func TestClusterOfThree(t *testing.T) {
 		t.Errorf("the pods are on hosts %v", hosts)
 	}
 	pagesServed(t, d, append(followers, leader), pods)
+	consoleServed(t, d, append(followers, leader))
 
 	if err := syscall.Kill(leader.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -160,6 +161,46 @@ func pagesServed(t *testing.T, d *devtest.Dev, schedulers []devtest.Process, pod
 			})
 		}
 	}
+}
+
+// consoleServed signs in to the console at each scheduler, and uses the session at all of them until its key is deleted.
+func consoleServed(t *testing.T, d *devtest.Dev, schedulers []devtest.Process) {
+	t.Helper()
+	// send sends what the console's page at s would, and returns the answer's status.
+	send := func(s devtest.Process, method, path, body string, session *http.Cookie) (int, []*http.Cookie) {
+		req := must[*http.Request](t)(http.NewRequestWithContext(t.Context(), method, s.API+path, strings.NewReader(body)))
+		req.Header.Set("X-Gantry-Console", "1")
+		req.Header.Set("Origin", s.API)
+		if session != nil {
+			req.AddCookie(session)
+		}
+		res := must[*http.Response](t)(http.DefaultTransport.RoundTrip(req))
+		defer res.Body.Close()
+		return res.StatusCode, res.Cookies()
+	}
+	var sessions []*http.Cookie
+	key := must[client.Answer[v2.NewKey]](t)(at(t, d, schedulers[0]).CreateKey(t.Context(), v2.CreateKeyRequest{KeyFields: v2.KeyFields{Name: "console"}})).Value
+	for _, s := range schedulers {
+		status, cookies := send(s, http.MethodPost, "/console/session", `{"key":"`+key.Text.Reveal()+`"}`, nil)
+		if status != http.StatusNoContent || len(cookies) != 1 {
+			t.Fatalf("a login at %s: %d, %d cookies", s.ID, status, len(cookies))
+		}
+		sessions = append(sessions, cookies[0])
+	}
+	uses := func(want int) {
+		for _, s := range schedulers {
+			for _, session := range sessions {
+				if status, _ := send(s, http.MethodGet, "/v2/pods", "", session); status != want {
+					t.Errorf("a session at %s: %d, want %d", s.ID, status, want)
+				}
+			}
+		}
+	}
+	uses(http.StatusOK)
+	if err := at(t, d, schedulers[1]).DeleteKey(t.Context(), string(key.Key.ID)); err != nil {
+		t.Fatal(err)
+	}
+	uses(http.StatusUnauthorized)
 }
 
 // testWriter writes to a test's log.

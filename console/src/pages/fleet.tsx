@@ -50,7 +50,7 @@ export function Map() {
             <span><b>{h.name}</b><Badge of={h.eligibility === 'open' ? h.state : h.eligibility} /></span>
             <Cells of={h} />
             <span class="dim"><small>CPU</small><Bar part={share(h.used.milliCpu, h.total.milliCpu)} label={`CPU ${Math.round(share(h.used.milliCpu, h.total.milliCpu) * 100)} %`} /></span>
-            <span class="dim"><small>{h.pods} pods</small>{h.alarm && <span class="bad">alarm</span>}</span>
+            <span class="dim"><small>{h.pods} {h.pods === 1 ? 'pod' : 'pods'}</small>{h.alarm && <span class="bad">alarm</span>}</span>
           </Link>))}</div></Card>
       ))}
       {hosts.rows.length === 0 && !hosts.loading && <Empty title="No host has joined yet." cli="gantry host token --data-center dev-1" />}
