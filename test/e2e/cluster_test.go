@@ -174,7 +174,10 @@ func consoleServed(t *testing.T, d *devtest.Dev, schedulers []devtest.Process) {
 		if session != nil {
 			req.AddCookie(session)
 		}
-		res := must[*http.Response](t)(http.DefaultTransport.RoundTrip(req))
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer res.Body.Close()
 		return res.StatusCode, res.Cookies()
 	}
