@@ -36,6 +36,7 @@ func run() error {
 	flag.Int64Var(&r.seed, "seed", 1, "which of them, when it is not all")
 	flag.StringVar(&r.file, "file", "", "only the mutants of files with this base name")
 	flag.IntVar(&r.parallel, "p", 2, "how many mutants to try at a time")
+	flag.BoolVar(&r.list, "list", false, "only list the mutants that no test reaches, and count the others as killed")
 	also := flag.String("also", "", "packages, with commas between them, whose tests then meet the survivors")
 	goal := flag.Float64("goal", 0, "fail when a package is below this share, in percent")
 	flag.Parse()

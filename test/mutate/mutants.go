@@ -55,6 +55,11 @@ func mutateOn(n int) bool {
 	return false
 }
 
+// mutateBound is a comparison whose bound is moved; a test reaches it where that makes a difference.
+func mutateBound(n int, is, moved bool) bool {
+	return is != (is != moved && mutateOn(n))
+}
+
 func mutateErr(n int, err error) error {
 	if err != nil && mutateOn(n) {
 		return nil
@@ -172,8 +177,24 @@ func (m *mutator) leaf(e ast.Expr, hold bool) {
 			m.found = m.found[:len(m.found)-1]
 			return
 		}
-		m.wrap(e, fmt.Sprintf("(mutateOn(%d) && (%s) || !mutateOn(%d) && (", n, moved, n), "))")
+		if calls(x) {
+			m.wrap(e, fmt.Sprintf("(mutateOn(%d) && (%s) || !mutateOn(%d) && (", n, moved, n), "))")
+		} else {
+			m.wrap(e, fmt.Sprintf("mutateBound(%d, ", n), ", "+moved+")")
+		}
 	}
+}
+
+// calls reports whether an expression calls anything but len, and so may differ when it is evaluated twice.
+func calls(e ast.Expr) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			id, ok := call.Fun.(*ast.Ident)
+			found = found || !ok || id.Name != "len"
+		}
+		return true
+	})
+	return found
 }
 
 // returned takes an error that is returned away.

@@ -83,6 +83,20 @@ func TestMeasureTellsWhatTestsNotice(t *testing.T) {
 	}
 }
 
+// TestListNamesWhatNoTestReaches: of a bound that is moved, too, for nothing is as large as the limit.
+func TestListNamesWhatNoTestReaches(t *testing.T) {
+	writeModule(t)
+	r := runner{list: true}
+	got, err := r.measure(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"size > limit: >=", `name == "": taken not to hold`}; len(got.survivors) != len(want) ||
+		!strings.Contains(got.survivors[0], want[0]) || !strings.Contains(got.survivors[1], want[1]) {
+		t.Errorf("%q are not reached, want %q", got.survivors, want)
+	}
+}
+
 // TestMeasureAsksOtherPackagesAboutSurvivors checks that only survivors meet the tests of another package, and that what
 // these kill is counted apart.
 func TestMeasureAsksOtherPackagesAboutSurvivors(t *testing.T) {

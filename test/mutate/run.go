@@ -24,6 +24,7 @@ type runner struct {
 	seed     int64
 	file     string
 	parallel int
+	list     bool     // say which mutants no test reaches, and try none
 	also     []string // other packages, whose tests meet the survivors
 }
 
@@ -99,7 +100,13 @@ func (r *runner) measure(ctx context.Context, path string) (score, error) {
 	if err := p.instrument(); err != nil {
 		return score{}, err
 	}
-	if err := p.build(ctx); err != nil {
+	if err := p.compile(ctx); err != nil {
+		return score{}, err
+	}
+	if r.list {
+		return r.unreached(ctx, p)
+	}
+	if err := p.record(ctx); err != nil {
 		return score{}, err
 	}
 	return r.try(ctx, p)
@@ -150,14 +157,14 @@ func (p *pack) instrument() error {
 	return os.WriteFile(filepath.Join(p.scratch, "overlay.json"), overlay, 0o600)
 }
 
-// build compiles the tests with all mutants in them, and learns which each of them reaches.
-func (p *pack) build(ctx context.Context) error {
+// compile compiles the tests with all mutants in them.
+func (p *pack) compile(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(p.scratch, "overlay.json"),
 		"-o", p.binary, p.ImportPath)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build with mutants: %w\n%s", err, out)
 	}
-	return p.record(ctx)
+	return nil
 }
 
 // limit is how long one test may take beyond a multiple of what it took without a mutant.
@@ -239,14 +246,46 @@ func (p *pack) record(ctx context.Context) error {
 	return nil
 }
 
-// try tries the mutants that were chosen.
-func (r *runner) try(ctx context.Context, p *pack) (score, error) {
-	var chosen []int
+// unreached runs all tests once and takes those mutants for survivors that none of them reaches.
+func (r *runner) unreached(ctx context.Context, p *pack) (score, error) {
+	path := filepath.Join("/tmp", fmt.Sprintf("mutate-%d", os.Getpid()))
+	defer os.Remove(path)
+	if _, err := p.run(ctx, 10*time.Minute, ".", "GANTRY_MUTANT_LIST="+path); err != nil {
+		return score{}, err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return score{}, fmt.Errorf("no test reaches any mutant: %w", err)
+	}
+	reached := strings.Fields(string(text))
+	s := score{pkg: p.ImportPath, all: len(p.mutants)}
+	for _, n := range r.chosen(p) {
+		s.tried++
+		switch m := p.mutants[n]; {
+		case slices.Contains(reached, strconv.Itoa(n)):
+			s.killed++
+		case m.passes:
+			s.unmet++
+		default:
+			s.survivors = append(s.survivors, m.String())
+		}
+	}
+	return s, nil
+}
+
+// chosen returns the numbers of the mutants of the files that are asked for.
+func (r *runner) chosen(p *pack) (chosen []int) {
 	for n, m := range p.mutants {
 		if r.file == "" || m.file == r.file {
 			chosen = append(chosen, n)
 		}
 	}
+	return chosen
+}
+
+// try tries the mutants that were chosen.
+func (r *runner) try(ctx context.Context, p *pack) (score, error) {
+	chosen := r.chosen(p)
 	s := score{pkg: p.ImportPath, all: len(p.mutants), leftOut: p.leftOut}
 	if r.sample > 0 && r.sample < len(chosen) {
 		random := rand.New(rand.NewPCG(uint64(r.seed), 0)) //nolint:gosec // a sample, no secret
@@ -272,7 +311,11 @@ func (r *runner) try(ctx context.Context, p *pack) (score, error) {
 			return s, err
 		}
 		other.mutants = p.mutants
-		if err := other.build(ctx); err != nil {
+		err = other.compile(ctx)
+		if err == nil {
+			err = other.record(ctx)
+		}
+		if err != nil {
 			return s, fmt.Errorf("%s: %w", path, err)
 		}
 		for _, name := range other.leftOut {
