@@ -44,7 +44,7 @@ func (t *txn) drainable(id fleet.PodID, rev uint64) (*fleet.Pod, *fleet.Host, er
 		return nil, nil, fleet.NotAllowed("the pod is %s and cannot be moved", pod.Status)
 	case pod.Stopping():
 		return nil, nil, fleet.NotAllowed("the pod is being stopped")
-	case host == nil || host.Eligibility != fleet.EligibilityDraining:
+	case host.Eligibility != fleet.EligibilityDraining:
 		return nil, nil, fleet.NotAllowed("the pod's host is not being drained")
 	}
 	return pod, host, t.compared(pod.Host) // since the copy its owner may have ended it

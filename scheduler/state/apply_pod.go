@@ -63,7 +63,7 @@ func (t *txn) recordedPods(ids string) any {
 func (c CreatePods) create(t *txn, i int) (*fleet.Pod, error) {
 	pod, err := t.create(&c.Pods[i], &c.Pods[0].Pod)
 	var e *fleet.Error
-	if err != nil && len(c.Pods) > 1 && errors.As(err, &e) {
+	if len(c.Pods) > 1 && errors.As(err, &e) {
 		named := *e
 		named.Details = append(slices.Clone(e.Details), fmt.Sprintf("$.pods[%d]", i))
 		return nil, &named
@@ -185,7 +185,7 @@ func (t *txn) bindable(pod *fleet.Pod, bind *Binding) (fleet.Host, error) {
 // freeFor returns what is free for a pod on a host with others: one without GPUs leaves what is kept for those, except where it
 // was promised its place.
 func (t *txn) freeFor(pod *fleet.Pod, host *fleet.Host, others []*fleet.Pod) fleet.Resources {
-	if pod.Spec.GPU == nil && len(host.Inventory.GPUs) > 0 && !promised(pod, host.ID) {
+	if pod.Spec.GPU == nil && !promised(pod, host.ID) {
 		c := candidate(host, others, placementOf(t.base.placement.Get(t.Txn, onlyKey)).KeepPercent)
 		return c.Beside(0)
 	}
@@ -244,12 +244,7 @@ func (c ActPod) notAllowed(pod *fleet.Pod) error {
 // gone.
 func (c ActPod) stop(t *txn, pod *fleet.Pod) {
 	pod.Goal, pod.Moving, pod.Target = fleet.GoalStop, false, nil
-	pod.EndedAt = c.At
-	if pod.Held {
-		pod.Reason = reasonStopping
-	} else {
-		pod.Status, pod.Reason, pod.GPUs, pod.Mappings = fleet.StatusExited, "", nil, nil
-	}
+	pod.EndedAt, pod.Reason = c.At, reasonStopping
 	t.renumber(pod)
 }
 

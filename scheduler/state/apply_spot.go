@@ -60,7 +60,7 @@ func (c EndPods) apply(t *txn) (any, error) {
 			pod.Reason = reasonStopAfter
 		}
 		pod.Spec.StopAfter = time.Time{} // it is done once
-		if pod.Status != fleet.StatusTerminated && pod.Spec.Spot != nil && pod.Spec.Spot.Return {
+		if pod.Status != fleet.StatusTerminated && pod.Spec.Spot != nil {
 			pod.Spec.Spot = &fleet.Spot{Bid: pod.Spec.Spot.Bid}
 		}
 		t.putPod(&pod)

@@ -71,7 +71,7 @@ func (c ReportVolumes) record(t *txn, r *VolumeReport, old *fleet.Volume, measur
 
 // useBackend notes that a volume was made on a backend.
 func (t *txn) useBackend(id fleet.BackendID) {
-	if old := t.base.backends.Get(t.Txn, id); old != nil && !old.Used {
+	if old := t.base.backends.Get(t.Txn, id); !old.Used {
 		b := cloneBackend(old)
 		b.Used = true
 		t.base.backends.Put(t.Txn, id, &b)

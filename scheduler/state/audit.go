@@ -171,7 +171,7 @@ func (s *Store) Audit(q fleet.AuditQuery) (page fleet.AuditPage, err error) {
 		if err != nil {
 			return page, fmt.Errorf("read the audit log: %w", err)
 		}
-		if head != nil {
+		if head.line != nil {
 			heads = append(heads, head)
 		}
 	}
@@ -212,7 +212,7 @@ func (h *auditHead) next(log *table.Cold[fleet.AuditLine], rows *table.ColdView,
 	return err
 }
 
-// auditHeadOf finds the newest line of an account that a query may select; nil: there is none.
+// auditHeadOf finds the newest line of an account that a query may select.
 func auditHeadOf(
 	log *table.Cold[fleet.AuditLine], rows *table.ColdView, q fleet.AuditQuery, account fleet.AccountID, span auditSpan,
 ) (*auditHead, error) {
@@ -226,13 +226,7 @@ func auditHeadOf(
 		})
 	}
 	head := &auditHead{account: account, first: span.First, at: span.First + uint64(n)} //nolint:gosec // not negative
-	if failed == nil {
-		failed = head.next(log, rows, q)
-	}
-	if failed != nil || head.line == nil {
-		return nil, failed
-	}
-	return head, nil
+	return head, cmp.Or(failed, head.next(log, rows, q))
 }
 
 // Subject returns the id of what a command makes; empty for one that makes nothing with an id.

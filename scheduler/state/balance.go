@@ -73,11 +73,7 @@ func (t *txn) rentable(old, pod *fleet.Pod, compute fleet.Money, at time.Time) e
 // affordable refuses a pod that a prepaid account cannot pay for an hour, or that has no price.
 func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute fleet.Money, at time.Time) error {
 	catalog := t.base.catalog.Get(t.Txn, onlyKey)
-	owner := t.base.accounts.Get(t.Txn, account)
-	if owner == nil || !owner.Prepaid {
-		return nil
-	}
-	if unpriced(catalog, spec) {
+	if t.base.accounts.Get(t.Txn, account).Prepaid && unpriced(catalog, spec) {
 		return fleet.BreaksRule("the GPU type has no price yet, so a prepaid account cannot rent it")
 	}
 	rate := meter.Running(spec, compute, storagePrices(catalog)).Total()
@@ -86,8 +82,7 @@ func (t *txn) affordable(account fleet.AccountID, spec *fleet.PodSpec, compute f
 
 // solvent refuses what a prepaid account cannot pay for an hour, with a message for its owner.
 func (t *txn) solvent(account fleet.AccountID, hourly fleet.Money, at time.Time, msg string) error {
-	owner := t.base.accounts.Get(t.Txn, account)
-	if owner == nil || !owner.Prepaid {
+	if !t.base.accounts.Get(t.Txn, account).Prepaid {
 		return nil
 	}
 	if balance := t.balanceAt(account, at); balance < hourly {

@@ -117,7 +117,7 @@ func over(row any) bool {
 func (t *txn) toldBalance(e *fleet.Event, account fleet.AccountID, row any) any {
 	owner := t.base.accounts.Get(t.Txn, account)
 	left, _ := row.(*fleet.Money)
-	if owner == nil || !owner.Prepaid || left == nil {
+	if !owner.Prepaid {
 		return nil
 	}
 	sums := t.tally(account)
@@ -135,7 +135,7 @@ func (t *txn) toldBalance(e *fleet.Event, account fleet.AccountID, row any) any 
 // toldLow tells that a balance became low, or no longer is.
 func (t *txn) toldLow(e *fleet.Event, account fleet.AccountID) any {
 	e.Kind, e.Account, e.Object = fleet.EventLowBalance, account, string(account)
-	if owner := t.base.accounts.Get(t.Txn, account); owner != nil && e.Type == fleet.EventCreated {
+	if owner := t.base.accounts.Get(t.Txn, account); e.Type == fleet.EventCreated {
 		e.Status = fleet.BalanceLow
 		e.Reason, _ = owner.Low(t.balanceAt(account, e.At), t.tally(account).rate)
 	}

@@ -156,7 +156,7 @@ func (t *txn) ownCluster(account fleet.AccountID, id fleet.ClusterID) (*fleet.Cl
 	}
 	var members []*fleet.Pod
 	for _, id := range t.base.membersOf.Keys(t.Txn, id) {
-		if p := t.base.pods.Get(t.Txn, id); p != nil && p.Status != fleet.StatusTerminated {
+		if p := t.base.pods.Get(t.Txn, id); p.Status != fleet.StatusTerminated {
 			members = append(members, p)
 		}
 	}

@@ -101,7 +101,7 @@ func clusters() *noun[fleet.ClusterID, fleet.Cluster] {
 func (t *txn) endMembers(id fleet.ClusterID) {
 	for _, pod := range t.base.membersOf.Keys(t.Txn, id) {
 		old := t.base.pods.Get(t.Txn, pod)
-		if old == nil || old.Status == fleet.StatusTerminated {
+		if old.Status == fleet.StatusTerminated {
 			continue
 		}
 		next := *old

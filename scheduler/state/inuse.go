@@ -42,10 +42,11 @@ func inUse(what string, by ...uses) error {
 	var parts, named []string
 	total := 0
 	for _, u := range by {
-		switch {
-		case u.n == 1:
+		switch u.n {
+		case 0:
+		case 1:
 			parts = append(parts, "1 "+u.thing)
-		case u.n > 1:
+		default:
 			parts = append(parts, fmt.Sprintf("%d %ss", u.n, u.thing))
 		}
 		total += u.n

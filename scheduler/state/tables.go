@@ -380,10 +380,9 @@ func (tb *tables) derivePod(old, pod *fleet.Pod) {
 func (tb *tables) ageList(old, pod *fleet.Pod) {
 	if old != nil && pod != nil && old.Account == pod.Account && byAge(old, pod) == 0 {
 		list := tb.ofAccount[pod.Account]
-		if i, ok := slices.BinarySearchFunc(list, pod, byAge); ok {
-			list[i] = pod
-			return
-		}
+		i, _ := slices.BinarySearchFunc(list, pod, byAge)
+		list[i] = pod
+		return
 	}
 	if old != nil {
 		tb.ofAccount[old.Account] = without(tb.ofAccount[old.Account], old, byAge)
