@@ -76,11 +76,11 @@ func (t *txn) evict(host fleet.HostID, evicted []fleet.PodID, comes *fleet.Pod, 
 		return fleet.Invalid("$.evict", "must be at most 250")
 	}
 	for _, id := range evicted {
-		old := t.base.pods.Get(t.Txn, id)
-		at := slices.Index(on, old)
-		if old == nil || at < 0 {
+		at := slices.IndexFunc(on, func(p *fleet.Pod) bool { return p.ID == id })
+		if at < 0 {
 			return fleet.Stale("a pod is not there any more that was to make room")
 		}
+		old := on[at]
 		pod := *old
 		switch {
 		case frozenOn(old) == host:

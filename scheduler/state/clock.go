@@ -157,9 +157,6 @@ func (c TickClock) follow(t *txn, old, next *Clock) *Clock {
 // shiftMeters keeps what meters have run up when the log's time is set by so many seconds: forward those that began
 // while it was held, since the others ran on, and back all.
 func (t *txn) shiftMeters(held *Clock, by int64) {
-	if by == 0 {
-		return
-	}
 	since := meter.Seconds(held.HeldAt)
 	keys := t.base.meters.Keys(t.Txn, 0, func(m *openMeter) bool { return by < 0 || held.Held() && m.Begin >= since })
 	for _, key := range keys {
@@ -302,9 +299,6 @@ func createdAt(pods []NewPod, at time.Time) []NewPod {
 
 // shift moves all times that a report has from the leader's clock to the log's time.
 func (c ReportPods) shift(by time.Duration) {
-	if by == 0 {
-		return
-	}
 	for i := range c.Reports {
 		r := &c.Reports[i]
 		if !r.At.IsZero() {

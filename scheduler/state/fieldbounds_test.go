@@ -179,7 +179,9 @@ func TestEveryFieldHasItsBound(t *testing.T) {
 		{"what is counted", "$.price.counted", 1, maxID, func(n int) error { return of(func(m *fleet.Model) { m.Price.Counted = text(n) }) }},
 		{"a model's jobs", "$.limits.jobs", 1, fleet.MaxModelJobs, func(n int) error { return of(func(m *fleet.Model) { m.Limits.Jobs = n }) }},
 		{"the range of tunnels", "$.tunnelRange", minTunnelBits, maxTunnelBits, func(n int) error {
-			return links(func(s *fleet.NetworkSettings) { s.Tunnel = netip.PrefixFrom(netip.MustParseAddr("11.0.0.0"), n).Masked() })
+			return links(func(s *fleet.NetworkSettings) {
+				s.Tunnel = netip.PrefixFrom(netip.MustParseAddr("11.0.0.0"), n).Masked()
+			})
 		}},
 		{"the port of WireGuard", "$.wireguardPort", 1, maxPort, func(n int) error { return links(func(s *fleet.NetworkSettings) { s.WireGuardPort = n }) }},
 		{"the port of VXLAN", "$.vxlanPort", 1, maxPort, func(n int) error { return links(func(s *fleet.NetworkSettings) { s.VXLANPort = n }) }},

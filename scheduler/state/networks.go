@@ -101,7 +101,7 @@ func (t *txn) attach(p *fleet.Pod) error {
 	}
 	p.Overlays = places
 	for _, id := range networksOf(p) {
-		if host == nil || !t.networked(p, host, id) {
+		if !t.networked(p, host, id) {
 			continue
 		}
 		i := slices.IndexFunc(places, func(at fleet.OverlayPlace) bool { return at.Overlay == id })
@@ -142,12 +142,7 @@ func (t *txn) keeps(p *fleet.Pod, place fleet.OverlayPlace) bool {
 // another pod's by now is taken from it.
 func (t *txn) follow(p *fleet.Pod) {
 	lost := func(place fleet.OverlayPlace) bool { return !t.keeps(p, place) }
-	if slices.ContainsFunc(p.Overlays, lost) {
-		kept := slices.DeleteFunc(slices.Clone(p.Overlays), lost)
-		if p.Overlays = kept; len(kept) == 0 {
-			p.Overlays = nil
-		}
-	}
+	p.Overlays = slices.DeleteFunc(slices.Clone(p.Overlays), lost)
 	for _, place := range p.Overlays {
 		old := t.base.overlayMembers.Get(t.Txn, memberKey(place.Overlay, place.Addr))
 		m := *old
@@ -164,7 +159,7 @@ func (t *txn) follow(p *fleet.Pod) {
 		if m == *old {
 			continue
 		}
-		if m.Host != old.Host || m.Host != "" && m.Name != old.Name {
+		if m.Host != old.Host || m.Host != "" {
 			m.Rev = t.revise(place.Overlay)
 		}
 		t.base.overlayMembers.Put(t.Txn, memberKey(place.Overlay, place.Addr), &m)

@@ -52,6 +52,11 @@ func checkSums(t tb, s *Store) {
 				t.Errorf("%s has %v, %d, %v; counted anew: %v, %d, %v", id, y.use, y.rate, settled, w.use, w.rate, w.settled)
 			}
 		}
+		for id, y := range tables.tallies {
+			if y.empty() {
+				t.Errorf("the tally of %q counts nothing", id)
+			}
+		}
 		for id, w := range want {
 			if tables.tallies[id] == nil && !w.empty() {
 				t.Errorf("%s has no tally", id)
