@@ -2,7 +2,7 @@ package state
 
 import (
 	"bytes"
-	"slices"
+	"reflect"
 
 	"gantry/fleet"
 )
@@ -91,13 +91,7 @@ func rootOf(b *fleet.Backend) root {
 
 // sameReach reports whether hosts reach two backends in the same way.
 func sameReach(a, b *fleet.Backend) bool {
-	if a.Ceph != nil && b.Ceph != nil {
-		x, y := a.Ceph, b.Ceph
-		if !slices.Equal(x.Monitors, y.Monitors) || x.User != y.User || x.AdminUser != y.AdminUser {
-			return false
-		}
-	}
-	return samePlace(a, b) && equalPtr(a.NFS, b.NFS) && bytes.Equal(a.Sealed, b.Sealed)
+	return samePlace(a, b) && equalPtr(a.NFS, b.NFS) && reflect.DeepEqual(a.Ceph, b.Ceph) && bytes.Equal(a.Sealed, b.Sealed)
 }
 
 func (c DeleteBackend) apply(t *txn) (any, error) {

@@ -119,6 +119,19 @@ func TestAuditLooksAtSoManyLines(t *testing.T) {
 	}
 }
 
+// TestAPurgedLineIsGone from the file, too.
+func TestAPurgedLineIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.must(RecordAudit{Line: auditOf("acme", "a", at(0))}, RecordAudit{Line: auditOf("acme", "b", at(1))}, PurgeAudit{Before: at(0), Limit: 9, At: at(9)})
+	w.inTxn(at(9), func(tx *txn) {
+		for place, there := range map[uint64]bool{0: false, 1: true} {
+			if row := tx.base.audit.Get(tx.Txn, auditText("acme", place)); (row != nil) != there {
+				t.Errorf("line %d is there: %t", place, row != nil)
+			}
+		}
+	})
+}
+
 func TestAuditIsPurged(t *testing.T) {
 	w := newWorld(t)
 	for i, operation := range []string{"a", "b", "c", "d"} {

@@ -11,7 +11,7 @@ import (
 
 func clonePod(p *fleet.Pod) fleet.Pod {
 	out := *p
-	out.Spec.Ports = slices.Clone(p.Spec.Ports)
+	out.Spec.Ports, out.Spec.HTTP = slices.Clone(p.Spec.Ports), slices.Clone(p.Spec.HTTP)
 	out.Spec.Env = maps.Clone(p.Spec.Env)
 	out.Spec.Centers = slices.Clone(p.Spec.Centers)
 	out.Spec.GPU = clonePtr(p.Spec.GPU)

@@ -323,3 +323,12 @@ func TestTimesOfABackUp(t *testing.T) {
 		t.Errorf("after a clock was put back: %v", got) // at 10, one of 90 is of the future
 	}
 }
+
+// TestAStartCountsForWhatItAdds: at its limits an account starts what it has.
+func TestAStartCountsForWhatItAdds(t *testing.T) {
+	w := newWorld(t).settle()
+	w.exited()
+	p := w.pod("pod-1")
+	w.must(limit(fleet.LimitPods, 1), limit(fleet.LimitSpecBytes, specBytes(&p.Spec)))
+	w.must(w.act("pod-1", fleet.ActionStart))
+}

@@ -263,8 +263,12 @@ func TestRestoreFindsAPodElsewhere(t *testing.T) {
 			connects := map[fleet.HostID]ConnectHost{"host-a": w.back("host-a"), "host-b": w.back("host-b", there)}
 			w.must(connects[first])
 			delete(connects, first)
-			for _, c := range connects {
+			for host, c := range connects {
+				before := w.host("host-a").Generation
 				w.must(c)
+				if host == "host-b" && w.host("host-a").Generation <= before {
+					t.Error("the host that had it is not told that it is gone from there")
+				}
 			}
 			p := w.pod("run-1")
 			if p.Host != "host-b" || p.Status != fleet.StatusRunning || p.Goal != fleet.GoalRun || !p.Held || p.Incarnation != 2 || !slices.Equal(p.GPUs, there.GPUs) {

@@ -2,7 +2,9 @@ package state
 
 import (
 	"bytes"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"gantry/fleet"
@@ -420,4 +422,52 @@ func TestAVolumeIsHeldByWhatHoldsSomething(t *testing.T) {
 			t.Errorf("%v look after storage", got)
 		}
 	})
+}
+
+// TestWhichPodOfASetIsRefused is said where there are several.
+func TestWhichPodOfASetIsRefused(t *testing.T) {
+	w := newWorld(t).settle()
+	set := CreatePods{Pods: []NewPod{{Pod: podOn("p1", "host-a"), HostEpoch: 1}, {Pod: podOn("p2", "host-a"), HostEpoch: 9}}}
+	named := func(cmd CreatePods) (out []string) {
+		var e *fleet.Error
+		if err := w.do(cmd).Err; !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		return e.Details
+	}
+	if got := named(set); !slices.Contains(got, "$.pods[1]") {
+		t.Errorf("of two: %q", got)
+	}
+	if got := named(CreatePods{Pods: set.Pods[1:]}); slices.Contains(got, "$.pods[0]") {
+		t.Errorf("of one: %q", got)
+	}
+}
+
+func TestWhyAnActionIsRefused(t *testing.T) {
+	w := newWorld(t).settle()
+	w.create("pod-1", "host-a", 0)
+	w.must(w.act("pod-1", fleet.ActionStop))
+	for _, c := range []struct{ before, want string }{{"stopping", "while the pod is stopping"}, {"ended", "while the pod is EXITED"}} {
+		if msg := w.message(w.act("pod-1", fleet.ActionRestart)); !strings.Contains(msg, c.want) {
+			t.Errorf("%s: %q", c.before, msg)
+		}
+		w.must(w.report("pod-1", fleet.EventExited))
+	}
+}
+
+// TestAHostThatIsAsFarAsTheStateKeepsItsPods: only one that is ahead has forgotten what it does not name.
+func TestAHostThatIsAsFarAsTheStateKeepsItsPods(t *testing.T) {
+	w := newWorld(t).settle()
+	w.create("pod-1", "host-a", 0)
+	again := ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inventory("host-a"), At: at(20)}
+	again.Generation = w.host("host-a").Generation
+	w.must(again)
+	if p := w.pod("pod-1"); !p.Held || p.Status != fleet.StatusProvisioning {
+		t.Errorf("as far: %+v", p)
+	}
+	again.Generation = w.host("host-a").Generation + 1
+	w.must(again)
+	if p := w.pod("pod-1"); p.Held || p.Status != fleet.StatusExited {
+		t.Errorf("ahead: %+v", p)
+	}
 }
