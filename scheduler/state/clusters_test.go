@@ -63,11 +63,16 @@ func TestAClusterIsCreatedWhole(t *testing.T) {
 			t.Errorf("it counts for %v", used)
 		}
 	})
-	again := clusterOf("cluster0000002")
+	again := clusterOf("cluster0000002", "p8", "p9")
 	again.Once = sampleOnce()
 	if r, ok := w.must(again).(Replay); !ok || r.Value.(fleet.Cluster).ID != theCluster {
 		t.Error("the repeated create is not answered with the cluster of then")
 	}
+	w.view(func(v *View) {
+		if _, there := v.Pod("p8"); there {
+			t.Error("the repeated create made a pod")
+		}
+	})
 	w.check()
 }
 

@@ -124,9 +124,19 @@ func TestAnIDThatComesAgainInABatch(t *testing.T) {
 	w.create("pod-1", "host-a", 0)
 	w.must(Put[fleet.Template]{Record: fleet.Template{ID: "tpl-1", Account: "other", Name: "t", Image: "busybox", CreatedAt: at(1)}})
 	w.must(w.act("pod-1", fleet.ActionTerminate), w.report("pod-1", ReportGone))
+	own := podOn("pod-1", "host-a", 0)
+	own.CreatedAt = at(11)
+	res, err := w.s.Apply([]entry.Entry{w.entry(
+		PurgePods{Pods: []fleet.PodID{"pod-1"}, Before: at(9000), At: at(9000)}, CreatePods{Pods: []NewPod{{Pod: own, HostEpoch: 1}}},
+	)})
+	if err != nil || res[0][1].Err != nil {
+		t.Fatal(err, res)
+	}
+	w.check()
+	w.must(w.act("pod-1", fleet.ActionTerminate), w.report("pod-1", ReportGone))
 	again := podOn("pod-1", "host-a", 0)
 	again.Account, again.Spec.Template = "other", "tpl-1"
-	res, err := w.s.Apply([]entry.Entry{w.entry(
+	res, err = w.s.Apply([]entry.Entry{w.entry(
 		PurgePods{Pods: []fleet.PodID{"pod-1"}, Before: at(9000), At: at(9000)},
 		CreatePods{Pods: []NewPod{{Pod: again, HostEpoch: 1}}}, Delete[fleet.Template]{Account: "other", ID: "tpl-1"},
 	)})
@@ -335,6 +345,9 @@ func TestAnIndexOfMembersStaysInOrder(t *testing.T) {
 		}
 		x.takeMember(old, m)
 	}
+	gone := &fleet.OverlayMember{Overlay: "gone", Addr: addrAt(smallNetworks().Pool, 9), Rev: 1}
+	x.takeMember(nil, gone)
+	x.takeMember(gone, nil) // of the same batch
 	put(1, 5)
 	put(2, 6)
 	x.order()

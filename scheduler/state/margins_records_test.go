@@ -240,6 +240,10 @@ func TestMetersThatAreDue(t *testing.T) {
 	if err := q.row([]byte(strings.Repeat("0", accountDigits)+"acme"+"123"), nil); err == nil {
 		t.Error("a key without its hour is one")
 	}
+	q.want.Kind = fleet.ChargePod
+	if err := q.row([]byte(strings.Repeat("0", accountDigits)+"acme"+strings.Repeat("1", hourDigits)), nil); err != nil {
+		t.Errorf("a key that ends with its hour: %v", err)
+	}
 }
 
 func TestS3KeysAndEndpointsThatReferToNothing(t *testing.T) {
@@ -259,6 +263,10 @@ func TestS3KeysAndEndpointsThatReferToNothing(t *testing.T) {
 	e := endpoint("ep-1")
 	e.Spec.Template, e.Spec.Volumes, e.Spec.GPU = "tpl-2", []fleet.VolumeID{"vol-1"}, nil // another's, public
 	made := w.must(Put[fleet.Endpoint]{Record: e}).(fleet.Endpoint)
+	private := fleet.Template{ID: "tpl-2", Account: "other", Name: "p", Image: "busybox", CreatedAt: at(1), Rev: 1}
+	w.must(Put[fleet.Template]{Record: private})
+	made.Spec.Name = "newer"
+	made = w.must(Put[fleet.Endpoint]{Record: made}).(fleet.Endpoint)
 	w.must(Delete[fleet.Template]{Account: "other", ID: "tpl-2"})
 	made.Spec.Name = "new"
 	made = w.must(Put[fleet.Endpoint]{Record: made}).(fleet.Endpoint) // it has all that it needs

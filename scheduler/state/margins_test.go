@@ -31,7 +31,7 @@ func TestViewsOfWhatIsNotThere(t *testing.T) {
 		if got := v.Limits(); got != nil {
 			t.Errorf("limits that nobody set: %v", got)
 		}
-		if got := v.Balance("nobody", at(9)); got != 0 {
+		if got := v.Balance("nobody", at(9)) + v.balance("nobody", at(9)); got != 0 {
 			t.Errorf("nobody has %d", got)
 		}
 		if got := v.LowSince("acme"); !got.IsZero() {
@@ -50,6 +50,15 @@ func TestViewsOfWhatIsNotThere(t *testing.T) {
 			t.Error("nothing has the volume, and it is held")
 		}
 	})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(9)})
+	w.lose("host-b")
+	for id, want := range map[fleet.HostID][2]bool{"host-a": {false, true}, "host-b": {true, false}} {
+		w.view(func(v *View) {
+			if lost, drained := v.Standing(id); [2]bool{lost, drained} != want {
+				t.Errorf("%s is lost: %t, drained: %t", id, lost, drained)
+			}
+		})
+	}
 	w.must(SetLimits{Limits: map[string]*int64{"gpus": ptr(int64(7))}})
 	w.view(func(v *View) {
 		if got := v.Limits(); got["gpus"] != 7 || len(got) != 1 {

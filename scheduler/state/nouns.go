@@ -239,7 +239,7 @@ func checkEndpoint(t *txn, in *fleet.Endpoint) error {
 func (t *txn) endpointsWith(account fleet.AccountID, match func(*fleet.EndpointSpec) bool) uses {
 	out := uses{thing: "endpoint"}
 	for _, id := range t.base.endpointsOf.Keys(t.Txn, account) {
-		if e := t.base.endpoints.Get(t.Txn, id); e != nil && match(&e.Spec) {
+		if e := t.base.endpoints.Get(t.Txn, id); match(&e.Spec) {
 			out.add(string(id), e.Spec.Name)
 		}
 	}

@@ -100,7 +100,7 @@ func (of *memberIndex) order() {
 	byRev := func(a, b memberChange) int { return cmp.Or(cmp.Compare(a.rev, b.rev), a.addr.Compare(b.addr)) }
 	fresh := of.changes[of.sorted:]
 	slices.SortFunc(fresh, byRev)
-	if of.sorted > 0 && len(fresh) > 0 && byRev(fresh[0], of.changes[of.sorted-1]) < 0 {
+	if of.sorted > 0 && byRev(fresh[0], of.changes[of.sorted-1]) < 0 {
 		slices.SortFunc(of.changes, byRev)
 	}
 	if len(of.changes) > 2*len(of.rows)+64 {
