@@ -383,6 +383,8 @@ func TestAFencedHostComesBack(t *testing.T) {
 		t.Error(d)
 	}
 	w.refused(fleet.CodeNotAllowed, SetHostEligibility{Host: "host-a", At: at(81)})
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityDraining, At: at(81)}) // which takes nothing either
+	w.must(SetHostEligibility{Host: "host-a", Eligibility: fleet.EligibilityCordoned, At: at(81)})
 	report := func(id fleet.PodID, event fleet.Trigger) ReportPods {
 		return ReportPods{Host: "host-a", Epoch: h.Epoch, At: at(82), Reports: []PodReport{{Pod: id, Incarnation: 1, Event: event, At: at(82)}}}
 	}

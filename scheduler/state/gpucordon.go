@@ -94,17 +94,11 @@ func gpuOrParent(h *fleet.Host, uuid string) *fleet.GPU {
 
 // cordonGPUs says in a host's inventory which GPUs are cordoned, and why.
 func cordonGPUs(h *fleet.Host) {
-	gpus := h.Inventory.GPUs
+	gpus := slices.Clone(h.Inventory.GPUs) // records are never changed in place
 	for i := range gpus {
-		why := ""
+		gpus[i].Cordoned = ""
 		if c := h.CordonOf(&gpus[i]); c != nil {
-			why = c.Reason
-		}
-		if gpus[i].Cordoned != why {
-			if &gpus[0] == &h.Inventory.GPUs[0] {
-				gpus = slices.Clone(gpus) // records are never changed in place
-			}
-			gpus[i].Cordoned = why
+			gpus[i].Cordoned = c.Reason
 		}
 	}
 	h.Inventory.GPUs = gpus

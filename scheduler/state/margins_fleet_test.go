@@ -225,7 +225,11 @@ func TestWhatIsNotWrittenAgain(t *testing.T) {
 	w.must(SettleMeters{Meters: []MeterID{{fleet.ChargePod, "pod-1"}}, At: at(7200)})
 	nothing("a meter that is settled", func() { w.must(SettleMeters{Meters: []MeterID{{fleet.ChargePod, "pod-1"}}, At: at(7200)}) })
 	w.must(Put[fleet.Endpoint]{Record: endpoint("ep-1")}, PutModel{model()}, AddCredit{Account: "other", Amount: 20 * fleet.Dollar, At: at(0)}, hold("h1"))
+	index := w.s.Index()
 	w.must(SettleHolds{Holds: []SettledHold{{ID: "h1"}}, At: at(9)})
+	if said := w.said(index); said[Event{Kind: KindAccount, ID: "other"}] {
+		t.Error("an account is told of a call that was free")
+	}
 	if got := w.usage("other", fleet.ChargeModel, "draw", at(10)); len(got) != 0 {
 		t.Errorf("a call that was free is charged: %+v", got)
 	}
@@ -258,6 +262,10 @@ func TestWorkersAreCounted(t *testing.T) {
 	pod := podOn("pod-2", "host-a", 0)
 	pod.Owner, pod.Release = fleet.EndpointID("endpoint000001").Owner(), 1
 	w.must(CreatePods{Pods: []NewPod{{Pod: pod, HostEpoch: 1}}}, limit(fleet.LimitWorkers, 5))
+	w.must(w.report("pod-1", fleet.EventRunning), w.report("pod-2", fleet.EventRunning))
+	if n := w.must(ReadyWorkers{Pods: []fleet.PodID{"pod-1", "pod-2"}, At: at(60)}); n != 1 || !w.pod("pod-1").Ready.IsZero() {
+		t.Errorf("%v are ready, and a pod of nobody since %v", n, w.pod("pod-1").Ready)
+	}
 	w.view(func(v *View) {
 		if used, room := v.Used("acme"), v.WorkerRoom("acme"); used[fleet.LimitWorkers] != 1 || used[fleet.LimitRunning] != 2 || room != 4 {
 			t.Errorf("used %v, room for %d", used, room)
