@@ -437,6 +437,21 @@ func TestAVolumeIsHeldByWhatHoldsSomething(t *testing.T) {
 	if shown() != 0 {
 		t.Error("a pod is shown of which nothing is left")
 	}
+	rev := w.volume("vol-1").Rev
+	w.must(restore(7))
+	if got := w.volume("vol-1"); got.Rev != rev || got.ProvisionedGB != 0 {
+		t.Errorf("a volume that nobody made is to be measured again: %+v", got)
+	}
+	w.inTxn(at(99), func(tx *txn) {
+		for _, id := range tx.base.volumes.Keys(tx.Txn, 0, func(*fleet.Volume) bool { return true }) {
+			tx.base.volumes.Drop(tx.Txn, id)
+		}
+	})
+	w.view(func(v *View) {
+		if len(v.tb.baseUses) != 0 {
+			t.Error("uses of bases are kept of a data center without volumes")
+		}
+	})
 	w.must(SetHostRoles{Host: "host-b", Roles: []fleet.HostRole{fleet.RoleS3}})
 	w.view(func(v *View) {
 		if got := v.HostsWith(fleet.RoleStorage); !slices.Equal(got, []fleet.HostID{"host-a"}) {

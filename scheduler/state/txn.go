@@ -57,13 +57,11 @@ func (t *txn) run(cmds []Command) []entry.Result {
 }
 
 // kept keeps assignments and tallies as the batch has them.
-func (t *txn) kept(at table.Slot, old, row any) {
-	if at.Bucket == t.base.pods.Bucket {
-		was, _ := old.(*fleet.Pod)
-		pod, _ := row.(*fleet.Pod)
-		relist(t.onHost, t.base.onHost, was, pod)
-		relist(t.reserved, t.base.reserved, reservation(was), reservation(pod))
-	}
+func (t *txn) kept(_ table.Slot, old, row any) {
+	was, _ := old.(*fleet.Pod) // nil of another row
+	pod, _ := row.(*fleet.Pod)
+	relist(t.onHost, t.base.onHost, was, pod)
+	relist(t.reserved, t.base.reserved, reservation(was), reservation(pod))
 	t.recount(old, row)
 }
 
