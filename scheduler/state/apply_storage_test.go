@@ -37,6 +37,16 @@ func TestHostsReportWhatTheyDidForVolumes(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	used(true)
+	w.inTxn(at(9), func(tx *txn) { // as after its data was moved
+		b := *tx.base.backends.Get(tx.Txn, "b-std")
+		b.Used = false
+		tx.base.backends.Put(tx.Txn, b.ID, &b)
+	})
+	moved := w.s.Index()
+	w.must(w.provides("host-a", VolumeReport{Volume: "vol-1", ProvisionedGB: 10}))
+	if used(true); !w.said(moved)[Event{Kind: KindStorage, ID: "b-std"}] {
+		t.Error("nobody is told that a volume was made there")
+	}
 	// The pod's host learns that it can begin; the pod's incarnation is what it was.
 	if p := w.pod("pod-1"); p.Generation != before.Generation+1 || p.Incarnation != before.Incarnation || w.host("host-b").Generation != p.Generation {
 		t.Errorf("got %+v", p)

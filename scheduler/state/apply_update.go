@@ -169,9 +169,6 @@ func (c UpdatePod) record(t *txn, old, pod *fleet.Pod) error {
 		return nil
 	}
 	more := fleet.Resources{DiskGB: int64(pod.Spec.Persistent.SizeGB) - int64(old.Spec.Persistent.SizeGB)}
-	if more.DiskGB == 0 {
-		return nil
-	}
 	host := t.base.hosts.Get(t.Txn, pod.Host)
 	if host == nil {
 		return fleet.Stale("the host is gone")

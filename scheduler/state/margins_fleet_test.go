@@ -290,30 +290,6 @@ func TestWhatWaitsIsChargedFromItsBegin(t *testing.T) {
 	})
 }
 
-// TestARestoreTakesNoPodForAnother: one that the copy has elsewhere with the same incarnation, and ends that are known.
-func TestARestoreTakesNoPodForAnother(t *testing.T) {
-	w := copied(t)
-	w.inTxn(at(71), func(tx *txn) { // ended-1 was stopped on host-a, of which nothing is to be heard first
-		h, _ := tx.host("host-a")
-		h.Lineage = 7
-		tx.putHost(h)
-	})
-	same := w.runs("ended-1")
-	w.must(w.back("host-b", same))
-	if h := w.host("host-b"); len(h.Leftovers) != 1 || h.Leftovers[0].Pod != "ended-1" {
-		t.Errorf("taken: %+v, left %+v", w.pod("ended-1"), h.Leftovers)
-	}
-	w = newWorld(t).settle()
-	w.create("pod-1", "host-a", 0)
-	w.must(w.report("pod-1", fleet.EventRunning), w.act("pod-1", fleet.ActionStop)) // at 50
-	again := restore(7)
-	again.SnapshotAt, again.At = at(60), at(70)
-	w.must(again, w.back("host-a"))
-	if p := w.pod("pod-1"); p.Status != fleet.StatusExited || !p.EndedAt.Equal(at(50)) {
-		t.Errorf("it ended at %v", p.EndedAt)
-	}
-}
-
 // TestAnAddressOfAnotherPodIsNotKept when an incarnation begins: the pod gets one of its own.
 func TestAnAddressOfAnotherPodIsNotKept(t *testing.T) {
 	w := networked(t, smallNetworks())
@@ -488,22 +464,5 @@ func TestWhyAnActionIsRefused(t *testing.T) {
 			t.Errorf("%s: %q", c.before, msg)
 		}
 		w.must(w.report("pod-1", fleet.EventExited))
-	}
-}
-
-// TestAHostThatIsAsFarAsTheStateKeepsItsPods: only one that is ahead has forgotten what it does not name.
-func TestAHostThatIsAsFarAsTheStateKeepsItsPods(t *testing.T) {
-	w := newWorld(t).settle()
-	w.create("pod-1", "host-a", 0)
-	again := ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inventory("host-a"), At: at(20)}
-	again.Generation = w.host("host-a").Generation
-	w.must(again)
-	if p := w.pod("pod-1"); !p.Held || p.Status != fleet.StatusProvisioning {
-		t.Errorf("as far: %+v", p)
-	}
-	again.Generation = w.host("host-a").Generation + 1
-	w.must(again)
-	if p := w.pod("pod-1"); p.Held || p.Status != fleet.StatusExited {
-		t.Errorf("ahead: %+v", p)
 	}
 }

@@ -21,6 +21,10 @@ func TestVolumesOfTheFirstVersion(t *testing.T) {
 			t.Errorf("it takes base %#x", base) // that is vol-1's
 		}
 	})
+	tb, old := newTables(Level), sampleVolume()
+	if tb.countBase(&old, 1); len(tb.baseUses) != 0 {
+		t.Error("it uses a base")
+	}
 	before := w.hash()
 	w.must(ReportVolumes{Host: "host-a", Epoch: w.host("host-a").Epoch, Volumes: []VolumeReport{{Volume: "volume00000001", Gone: true}}, At: at(9)})
 	if string(before) != string(w.hash()) {

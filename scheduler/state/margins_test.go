@@ -341,3 +341,59 @@ func TestAStartCountsForWhatItAdds(t *testing.T) {
 	w.must(limit(fleet.LimitPods, 1), limit(fleet.LimitSpecBytes, specBytes(&p.Spec)))
 	w.must(w.act("pod-1", fleet.ActionStart))
 }
+
+// TestARestoreTakesNoPodForAnother: one that the copy has elsewhere with the same incarnation, and ends that are known.
+func TestARestoreTakesNoPodForAnother(t *testing.T) {
+	w := copied(t)
+	w.inTxn(at(71), func(tx *txn) { // ended-1 was stopped on host-a, of which nothing is to be heard first
+		h, _ := tx.host("host-a")
+		h.Lineage = 7
+		tx.putHost(h)
+	})
+	same := w.runs("ended-1")
+	w.must(w.back("host-b", same))
+	if h := w.host("host-b"); len(h.Leftovers) != 1 || h.Leftovers[0].Pod != "ended-1" {
+		t.Errorf("taken: %+v, left %+v", w.pod("ended-1"), h.Leftovers)
+	}
+	w = newWorld(t).settle()
+	w.create("pod-1", "host-a", 0)
+	w.must(w.report("pod-1", fleet.EventRunning), w.act("pod-1", fleet.ActionStop)) // at 50
+	again := restore(7)
+	again.SnapshotAt, again.At = at(60), at(70)
+	w.must(again, w.back("host-a"))
+	if p := w.pod("pod-1"); p.Status != fleet.StatusExited || !p.EndedAt.Equal(at(50)) {
+		t.Errorf("it ended at %v", p.EndedAt)
+	}
+}
+
+// TestAHostThatIsAsFarAsTheStateKeepsItsPods: only one that is ahead has forgotten what it does not name.
+func TestAHostThatIsAsFarAsTheStateKeepsItsPods(t *testing.T) {
+	w := newWorld(t).settle()
+	w.create("pod-1", "host-a", 0)
+	again := ConnectHost{Host: "host-a", MachineID: "machine-a", BootID: "boot", Inventory: inventory("host-a"), At: at(20)}
+	again.Generation = w.host("host-a").Generation
+	w.must(again)
+	if p := w.pod("pod-1"); !p.Held || p.Status != fleet.StatusProvisioning {
+		t.Errorf("as far: %+v", p)
+	}
+	again.Generation = w.host("host-a").Generation + 1
+	w.must(again)
+	if p := w.pod("pod-1"); p.Held || p.Status != fleet.StatusExited {
+		t.Errorf("ahead: %+v", p)
+	}
+}
+
+// TestARestoreLeavesWhatDoesNotMove as the copy has it, until its host tells more.
+func TestARestoreLeavesWhatDoesNotMove(t *testing.T) {
+	w := newWorld(t).settle()
+	w.create("runs", "host-a", 0)
+	w.create("failed", "host-a", 1)
+	w.must(w.report("runs", fleet.EventRunning), failed(w, "failed"))
+	before := []fleet.Pod{w.pod("runs"), w.pod("failed")}
+	w.must(restore(7))
+	for _, want := range before {
+		if got := w.pod(want.ID); got.Rev != want.Rev || got.Reason != want.Reason {
+			t.Errorf("%s is %+v", want.ID, got)
+		}
+	}
+}
