@@ -19,7 +19,7 @@ const (
 	firstWindow = 1024
 )
 
-// overlayFor returns an overlay, or a new one when it is not there: takeAddr writes it. Errors: no_capacity.
+// overlayFor returns an overlay, which it makes when it is not there. Errors: no_capacity.
 func (t *txn) overlayFor(id fleet.OverlayID, account fleet.AccountID) (*fleet.Overlay, error) {
 	if o := t.base.overlays.Get(t.Txn, id); o != nil {
 		return o, nil
@@ -34,6 +34,7 @@ func (t *txn) overlayFor(id fleet.OverlayID, account fleet.AccountID) (*fleet.Ov
 			ID: id, Account: account, VNI: s.FirstVNI + n, CIDR: t.rangeFor(s, n, account), CreatedAt: t.now, Next: firstAddr,
 		}
 		t.putCursors(c)
+		t.putOverlay(o)
 		return o, nil
 	}
 	return nil, &fleet.Error{Code: fleet.CodeNoCapacity, Msg: "There are as many private networks as there can be."}
