@@ -95,7 +95,7 @@ func TestPausesBetweenRestarts(t *testing.T) {
 		if RestartDue(cluster, members, failed.Add(c.pause-1)) || !RestartDue(cluster, members, failed.Add(c.pause)) {
 			t.Errorf("after %d tries, %v later: not due after %v", c.tries, c.ran, c.pause)
 		}
-		other := append(members, &fleet.Pod{Status: fleet.StatusExited, EndedAt: failed.Add(time.Hour)})
+		other := []*fleet.Pod{members[0], members[1], {Status: fleet.StatusExited, EndedAt: failed.Add(time.Hour)}}
 		if !RestartDue(cluster, other, failed.Add(c.pause)) {
 			t.Error("a member that ended well puts it off")
 		}
