@@ -240,7 +240,7 @@ func (w *workerWay) RoundTrip(r *http.Request) (*http.Response, error) {
 		delete(w.twist, job)
 		w.mu.Unlock()
 		_ = sleep.For(w.gone, lateBy) //nolint:contextcheck // the worker may have left the request, which comes nevertheless
-		r = r.WithContext(w.gone) //nolint:contextcheck // as above
+		r = r.WithContext(w.gone)     //nolint:contextcheck // as above
 	case twistTwice:
 		again := r.Clone(r.Context())
 		again.Body, _ = r.GetBody()
