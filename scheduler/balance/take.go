@@ -20,11 +20,12 @@ const (
 )
 
 // Take waits for a worker of an endpoint. Those in without are not taken: they refused the request's connection. Errors: not_found (the
-// endpoint, or the worker of a strict wish, is gone), not_allowed (there is none in time), rate_limited (too many wait).
+// endpoint, or the worker of a strict wish, is gone), not_allowed (there is none in time), rate_limited (too many wait), unavailable (Run
+// has not begun, or has ended).
 func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish fleet.WorkerWish, without []fleet.PodID) (fleet.WorkerSeat, error) {
 	p := b.pool(e.ID, true) //nolint:contextcheck // questions to workers end with Run
 	if p == nil {
-		return fleet.WorkerSeat{}, fleet.NotFound("endpoint")
+		return fleet.WorkerSeat{}, b.noPool()
 	}
 	if seat, ok, err := b.try(p, wish, without); ok || err != nil {
 		return seat, err
@@ -49,7 +50,7 @@ func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish fleet.Worke
 		changed, known := p.changed, b.pools[p.id] == p
 		b.mu.Unlock()
 		if !known {
-			return fleet.WorkerSeat{}, fleet.NotFound("endpoint")
+			return fleet.WorkerSeat{}, b.noPool()
 		}
 		if seat, ok, err := b.try(p, wish, without); ok || err != nil {
 			return seat, err
@@ -63,6 +64,16 @@ func (b *Balancer) Take(ctx context.Context, e *fleet.Endpoint, wish fleet.Worke
 			return fleet.WorkerSeat{}, ctx.Err()
 		}
 	}
+}
+
+// noPool says why there is no pool for an endpoint: it is gone, or Run has not begun, or has ended.
+func (b *Balancer) noPool() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.life == nil {
+		return fleet.Unavailable("This server starts or stops.", nil)
+	}
+	return fleet.NotFound("endpoint")
 }
 
 // wait counts a request that waits.

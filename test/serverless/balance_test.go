@@ -85,6 +85,11 @@ func newSquare(t testing.TB, work http.HandlerFunc, change func(*fleet.EndpointS
 	tasks.Go(func() { _ = s.workers.Lead(ctx) })
 	tasks.Go(func() { _ = balancer.Run(ctx) })
 	tasks.Go(func() { s.play(ctx) })
+	took := func() error {
+		_, err := balancer.Take(ctx, &fleet.Endpoint{}, fleet.WorkerWish{}, nil)
+		return err
+	}
+	s.eventually("requests are balanced", func() bool { return fleet.CodeOf(took()) == fleet.CodeNotFound })
 	jobFace := jobs.New(jobs.Config{Service: p, Keys: p, Log: config.Log, Now: p.Now, Workers: s.workers.Counts})
 	s.front = httptest.NewServer(balanceface.New(config).Wrap(jobFace))
 	t.Cleanup(func() {
@@ -92,6 +97,9 @@ func newSquare(t testing.TB, work http.HandlerFunc, change func(*fleet.EndpointS
 		s.front.Close()
 		cancel()
 		tasks.Wait()
+		if err := took(); fleet.CodeOf(err) != fleet.CodeUnavailable {
+			t.Errorf("a request after the end: %v", err)
+		}
 		config.Proxy.Close()
 		for _, one := range s.servers {
 			one.http.CloseClientConnections()
