@@ -5,7 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,9 +21,13 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"gantry/api/rest"
+	"gantry/gateway"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
+	"gantry/internal/scrape"
 	"gantry/scheduler/membership"
+	"gantry/test/metricstable"
 )
 
 const gatewaysPath = "/admin/v1/gateways"
@@ -233,6 +240,37 @@ func TestGatewaysFollowTheClustersCA(t *testing.T) {
 		t.Errorf("it trusts %d CAs, %v", len(cas), err)
 	}
 	m.stop()
+}
+
+// TestGatewayMetricsAreWhatTheManualSays: the table of docs/metrics.md has every metric of a gateway, and no other.
+func TestGatewayMetricsAreWhatTheManualSays(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca, err := pki.NewCA("cluster-1", time.Now())
+	must(err)
+	certs, err := pki.OpenStore(t.TempDir())
+	must(err)
+	must(certs.Enroll(ca, pki.Identity{Role: pki.RoleGateway, ID: "g1"}, time.Hour, time.Now()))
+	g, err := gateway.New(gateway.Config{
+		Certs: certs, Schedulers: []string{"127.0.0.1:1"}, Domain: "p.test", DrainLimit: time.Minute, Log: log, PerAddress: 1, PerAccount: 1, All: 1,
+	})
+	must(err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: log, DataOnly: true})
+	must(err)
+	defer func() { must(mux.Close()) }()
+	front := &apiServer{server: rest.NewServer(http.NotFoundHandler(), rest.Limits{Connections: 64, PerAddress: 64}, log)}
+	r, api, pods := gatewayMetrics(g, front, mux)
+	for _, face := range []*scrape.Requests{api, pods} {
+		face.Serve(http.NotFoundHandler(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+	metricstable.Check(t, r, "gantry_gateway_")
 }
 
 func TestSettingsOfAGateway(t *testing.T) {
