@@ -20,7 +20,7 @@ import (
 
 // Bytes of the page at most, as it is and as browsers get it.
 const (
-	maxDocsPage   = 950 << 10
+	maxDocsPage   = 1 << 20
 	maxDocsPacked = 96 << 10
 )
 
