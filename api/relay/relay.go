@@ -44,8 +44,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError sends what is buffered; the header of an answer leaves by it before there is a body.
+// FlushError sends what is buffered; the header of an answer leaves by it before there is a body. A call of gRPC that failed at once is
+// answered by a header alone, which has to end the stream (Trailers-Only, "gRPC over HTTP2"), and so leaves with the answer's end.
 func (w *Writer) FlushError() error {
+	if w.Header().Get("Grpc-Status") != "" {
+		return nil
+	}
 	_ = w.Control.SetWriteDeadline(time.Now().Add(w.Idle))
 	return w.Control.Flush()
 }
