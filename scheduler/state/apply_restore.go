@@ -325,15 +325,23 @@ func (t *txn) leaveMove(pod fleet.Pod) {
 	t.putPod(&pod)
 }
 
-// leaveReturn has an interrupted pod of the copy not start by itself: it may have returned since, and its owner may have ended it
-// after that.
+// leaveReturn has pods of the copy not start by themselves, which an interrupted one does, and a cluster's member that failed: it may have
+// started since, and its owner may have ended it after that.
 func (t *txn) leaveReturn(pod fleet.Pod) {
-	if pod.Interrupted.IsZero() || pod.Spec.Spot == nil || !pod.Spec.Spot.Return || pod.Status == fleet.StatusTerminated {
-		return
+	what := ""
+	switch {
+	case pod.Status == fleet.StatusTerminated:
+	case !pod.Interrupted.IsZero() && pod.Spec.Spot != nil && pod.Spec.Spot.Return:
+		pod.Spec.Spot = &fleet.Spot{Bid: pod.Spec.Spot.Bid}
+		what = "was interrupted; start it again if it should run"
+	case memberOf(&pod) != "" && pod.Status == fleet.StatusError:
+		pod.Status = fleet.StatusExited
+		what = "had failed; restart its cluster if it should run"
 	}
-	pod.Spec.Spot = &fleet.Spot{Bid: pod.Spec.Spot.Bid}
-	pod.Reason = "the control plane was restored from a copy, in which the pod was interrupted; start it again if it should run"
-	t.putPod(&pod)
+	if what != "" {
+		pod.Reason = "the control plane was restored from a copy, in which the pod " + what
+		t.putPod(&pod)
+	}
 }
 
 // compared refuses to begin an incarnation on a host that was not compared since the control plane was

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -204,4 +205,22 @@ func TestAnExhaustedAccountKeepsItsClusters(t *testing.T) {
 	w.must(AddCredit{Account: "acme", Amount: 100 * fleet.Dollar, At: at(61)})
 	w.must(RestartCluster{Account: "acme", ID: theCluster, At: at(62), Starts: starts})
 	w.check()
+}
+
+// TestARestoreLeavesFailedMembers: a cluster may have restarted since the copy was made, and its owner may have deleted it after that.
+func TestARestoreLeavesFailedMembers(t *testing.T) {
+	for _, on := range []fleet.OnFailure{fleet.OnFailureRestart, fleet.OnFailureNone} {
+		w := newWorld(t).settle().furnish()
+		policyCluster(w, on)
+		w.must(restore(7), w.back("host-a"), w.back("host-b"))
+		w.view(func(v *View) {
+			if got := v.ClustersInNeed(at(5000)); len(got) > 0 {
+				t.Errorf("%s: %+v", on, got)
+			}
+		})
+		if p := w.pod("p2"); p.Status != fleet.StatusExited || !strings.Contains(p.Reason, "restored from a copy") {
+			t.Errorf("%s: got %+v", on, p)
+		}
+		w.check()
+	}
 }

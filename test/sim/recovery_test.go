@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -273,7 +274,8 @@ func (d *driver) rebase(before picture) {
 	d.tookPart(before) // of pods that the restored state does not know, and nobody may have looked since they were made
 	over := map[fleet.PodID]fleet.PodStatus{}
 	for id, p := range before.pods {
-		if !p.Status.Active() && !p.Held { // a host that holds one may be cut off, and not know that it is over
+		// A host that holds one may be cut off, and not know that it is over.
+		if !p.Status.Active() && !p.Held && !restartsItself(now, &p) {
 			over[id] = p.Status
 		}
 	}
@@ -306,4 +308,12 @@ func (d *driver) rebase(before picture) {
 	}
 	d.rejoin(now)
 	d.unsure, d.unsureKey, d.crediting = 0, nil, false
+}
+
+// restartsItself reports whether a pod that ended may start again without its owner: with its whole cluster, when another member fails,
+// or since its host was fenced.
+func restartsItself(now picture, p *fleet.Pod) bool {
+	return p.Status != fleet.StatusTerminated && slices.ContainsFunc(now.clusters, func(c fleet.Cluster) bool {
+		return c.ID.Owner() == p.Owner && (c.OnFailure == fleet.OnFailureRestart || state.LostHost(p))
+	})
 }
