@@ -82,8 +82,10 @@ func (r *Runtime) Look(ctx context.Context, id fleet.PodID) (pod.Container, erro
 		out.Task, out.PID = pod.TaskCreated, int(p.Pid)
 	case tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_PAUSING:
 		out.Task, out.PID, out.StartedAt, out.Frozen = pod.TaskRunning, int(p.Pid), begun, p.Status == tasktypes.Status_PAUSED
-		if frozen, err := r.cgroups.frozen(id); r.cfg.RuntimeClass == "" && err == nil {
-			out.Frozen = frozen // the shim is not told
+		if r.cfg.RuntimeClass == "" {
+			if frozen, err := r.cgroups.frozen(id); err == nil {
+				out.Frozen = frozen // the shim is not told
+			}
 		}
 	case tasktypes.Status_STOPPED:
 		out.Task, out.StartedAt = pod.TaskStopped, begun
