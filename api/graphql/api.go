@@ -38,6 +38,7 @@ const (
 	parallel    = 4    // fields of one request that are resolved at a time
 	maxPairs    = 1000 // of fields with one name that validation compares
 	maxErrors   = 10
+	maxPooled   = 1 << 20 // bytes of a buffer of answers that is used again
 )
 
 // API is the GraphQL face as an http.Handler. It is safe for concurrent use.
@@ -56,7 +57,7 @@ func New(api *rest.API, log *slog.Logger) (*API, error) {
 	var err error
 	a.schema, err = engine.ParseSchema(Schema, &root{}, engine.UseStringDescriptions(), engine.UseFieldResolvers(), engine.MaxDepth(maxDepth),
 		engine.MaxQueryLength(maxDocument), engine.MaxSelections(5*maxFields), engine.OverlapValidationLimit(maxPairs), engine.MaxParallelism(parallel),
-		engine.DisableFieldSelections(), engine.Tracer(tracer{}), engine.Logger(panics{log}), engine.PanicHandler(panics{log}))
+		engine.DisableFieldSelections(), engine.MaxPooledBufferCap(maxPooled), engine.Tracer(tracer{}), engine.Logger(panics{log}), engine.PanicHandler(panics{log}))
 	return a, err
 }
 

@@ -71,8 +71,8 @@ func (a *API) registerClusters() {
 // podList shows pods.
 func (a *API) podList(views []fleet.PodView) *v2.PodList {
 	out, now := &v2.PodList{Pods: make([]v2.Pod, 0, len(views))}, a.now()
-	for _, v := range views {
-		out.Pods = append(out.Pods, podRecord(v, now))
+	for i := range views {
+		out.Pods = append(out.Pods, podRecord(&views[i], now))
 	}
 	return out
 }
@@ -131,7 +131,8 @@ func clusterPodsRecord(c fleet.ClusterPods) v2.InstantCluster {
 	if o := &c.Overlay; o.VNI != 0 {
 		out.Network = v2.ClusterNetwork{CIDR: o.CIDR.String(), VXLANID: new(int(o.VNI)), VXLANPort: &c.Port}
 	}
-	for _, v := range c.Pods {
+	for i := range c.Pods {
+		v := &c.Pods[i]
 		out.Pods.ByStatus[string(v.Pod.Status)]++
 		out.Cost += costOf(&v.Pod).USD()
 		if v.Pod.Rank > 0 {
@@ -151,7 +152,7 @@ func clusterPodsRecord(c fleet.ClusterPods) v2.InstantCluster {
 }
 
 // placeInCluster shows where a pod is in its cluster; nil: it is in none.
-func placeInCluster(v fleet.PodView) *v2.PodCluster {
+func placeInCluster(v *fleet.PodView) *v2.PodCluster {
 	p := &v.Pod
 	if p.Owner.Kind != fleet.OwnerCluster {
 		return nil

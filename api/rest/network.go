@@ -76,7 +76,7 @@ func probeRecord(p fleet.Probe) v2.Probe {
 }
 
 // globalNetworking tells of a pod's place in the account's network.
-func globalNetworking(v fleet.PodView) v2.GlobalNetworking {
+func globalNetworking(v *fleet.PodView) v2.GlobalNetworking {
 	at, in := v.Pod.AccountPlace()
 	if !in {
 		return v2.GlobalNetworking{}

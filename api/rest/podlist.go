@@ -64,23 +64,44 @@ func (a *API) listPods(ctx context.Context, svc PodService, c *call, _ *none) (*
 	})), nil
 }
 
+// podFilters are the filters of a list by the values that pods have.
+var podFilters = map[string]func(*fleet.Pod) string{
+	"id":           func(p *fleet.Pod) string { return string(p.ID) },
+	"name":         func(p *fleet.Pod) string { return p.Spec.Name },
+	"status":       func(p *fleet.Pod) string { return string(p.Status) },
+	"image":        func(p *fleet.Pod) string { return p.Spec.Image },
+	"dataCenterId": func(p *fleet.Pod) string { return string(p.DataCenter) },
+	"templateId":   func(p *fleet.Pod) string { return string(p.Spec.Template) },
+	"computeType": func(p *fleet.Pod) string {
+		if p.Spec.GPU != nil {
+			return "GPU"
+		}
+		return "CPU"
+	},
+	"gpuTypeId": func(p *fleet.Pod) string {
+		if p.Spec.GPU == nil {
+			return ""
+		}
+		return p.Spec.GPU.Type
+	},
+	"cpuFlavorId": func(p *fleet.Pod) string {
+		if p.Spec.CPU == nil {
+			return ""
+		}
+		return p.Spec.CPU.Flavor
+	},
+	"networkVolumeId": func(p *fleet.Pod) string {
+		if p.Spec.Network == nil {
+			return ""
+		}
+		return string(p.Spec.Network.Volume)
+	},
+}
+
 // wantPod reports whether a pod passes the filters.
 func (a args) wantPod(p *fleet.Pod) bool {
-	compute, gpu, flavor, volume := "CPU", "", "", ""
-	if p.Spec.GPU != nil {
-		compute, gpu = "GPU", p.Spec.GPU.Type
-	}
-	if p.Spec.CPU != nil {
-		flavor = p.Spec.CPU.Flavor
-	}
-	if p.Spec.Network != nil {
-		volume = string(p.Spec.Network.Volume)
-	}
-	for name, value := range map[string]string{
-		"id": string(p.ID), "name": p.Spec.Name, "status": string(p.Status), "image": p.Spec.Image, "computeType": compute, "gpuTypeId": gpu,
-		"cpuFlavorId": flavor, "dataCenterId": string(p.DataCenter), "templateId": string(p.Spec.Template), "networkVolumeId": volume,
-	} {
-		if a.has(name) && !slices.Contains(a[name], value) {
+	for name, wanted := range a {
+		if value, ok := podFilters[name]; ok && len(wanted) > 0 && !slices.Contains(wanted, value(p)) {
 			return false
 		}
 	}

@@ -12,7 +12,7 @@ import (
 const textUnreachable = "the pod's host cannot be reached; the pod may still run there"
 
 // podRecord shows a pod as of now.
-func podRecord(v fleet.PodView, now time.Time) v2.Pod {
+func podRecord(v *fleet.PodView, now time.Time) v2.Pod {
 	p := &v.Pod
 	out := v2.Pod{
 		ID: string(p.ID), Name: p.Spec.Name, Status: p.Status, Actions: []string{},
@@ -83,7 +83,7 @@ func cudaOf(r *fleet.CUDARange) v2.Text {
 	return v2.Text(r.Min)
 }
 
-func statusReason(v fleet.PodView) v2.Text {
+func statusReason(v *fleet.PodView) v2.Text {
 	switch {
 	case v.Pod.Stopping() && v.Pod.Interrupted.IsZero():
 		return "stopping"
@@ -94,7 +94,7 @@ func statusReason(v fleet.PodView) v2.Text {
 }
 
 // conditionOf is null unless the pod's host is being drained.
-func conditionOf(v fleet.PodView) *v2.Condition {
+func conditionOf(v *fleet.PodView) *v2.Condition {
 	d, p := v.Drain, &v.Pod
 	if d == nil {
 		return nil
@@ -114,7 +114,7 @@ func conditionOf(v fleet.PodView) *v2.Condition {
 }
 
 // progressOf is null unless the pod is on its way and its host is heard.
-func progressOf(v fleet.PodView) *v2.Progress {
+func progressOf(v *fleet.PodView) *v2.Progress {
 	starting := v.Pod.Status == fleet.StatusProvisioning || v.Pod.Status == fleet.StatusStarting
 	if v.Live == nil || !starting || v.Unreachable {
 		return nil
@@ -124,7 +124,7 @@ func progressOf(v fleet.PodView) *v2.Progress {
 
 // runtimeOf is null unless the pod runs and its host can be reached. Measures that the host has not
 // sent yet are 0.
-func runtimeOf(v fleet.PodView, now time.Time) *v2.Runtime {
+func runtimeOf(v *fleet.PodView, now time.Time) *v2.Runtime {
 	if v.Pod.Status != fleet.StatusRunning || v.Unreachable {
 		return nil
 	}
@@ -145,7 +145,7 @@ func runtimeOf(v fleet.PodView, now time.Time) *v2.Runtime {
 }
 
 // urlOf is where an http port is reached; empty: nowhere.
-func urlOf(v fleet.PodView, port fleet.Port) string {
+func urlOf(v *fleet.PodView, port fleet.Port) string {
 	scheme, domain, ok := strings.Cut(v.ProxyURL, "://")
 	if !ok || port.Protocol != "http" || v.Pod.ID == "" {
 		return ""
@@ -153,7 +153,7 @@ func urlOf(v fleet.PodView, port fleet.Port) string {
 	return scheme + "://" + string(v.Pod.ID) + "-" + strconv.Itoa(port.Number) + "." + domain + "/"
 }
 
-func urlsOf(v fleet.PodView) []string {
+func urlsOf(v *fleet.PodView) []string {
 	out := []string{}
 	for _, port := range v.Pod.Spec.Ports {
 		if url := urlOf(v, port); url != "" {
@@ -164,7 +164,7 @@ func urlsOf(v fleet.PodView) []string {
 }
 
 // runtimePort shows a port with its public one: only tcp ports have one, where the host publishes ports.
-func runtimePort(v fleet.PodView, port fleet.Port) v2.RuntimePort {
+func runtimePort(v *fleet.PodView, port fleet.Port) v2.RuntimePort {
 	out := v2.RuntimePort{Private: port.Number, Type: port.Protocol}
 	out.URL = v2.Text(urlOf(v, port))
 	if public := publicPort(v, port); public != 0 {
@@ -175,7 +175,7 @@ func runtimePort(v fleet.PodView, port fleet.Port) v2.RuntimePort {
 }
 
 // publicPort returns 0 when the port has none.
-func publicPort(v fleet.PodView, port fleet.Port) int {
+func publicPort(v *fleet.PodView, port fleet.Port) int {
 	if port.Protocol != "tcp" || v.PublicIP == "" {
 		return 0
 	}
@@ -191,7 +191,7 @@ func publicPort(v fleet.PodView, port fleet.Port) int {
 const sshPort = 22
 
 // sshOf tells the ways to log in: directly, when the pod runs and its port 22/tcp is published.
-func sshOf(v fleet.PodView) v2.SSH {
+func sshOf(v *fleet.PodView) v2.SSH {
 	public := publicPort(v, fleet.Port{Number: sshPort, Protocol: "tcp"})
 	if v.Pod.Status != fleet.StatusRunning || v.Unreachable || public == 0 {
 		return v2.SSH{}

@@ -104,7 +104,7 @@ func linkPod(ctx context.Context, svc PodService, id fleet.PodID, c *call, _ *no
 	if err != nil {
 		return nil, err
 	}
-	address := urlOf(view, fleet.Port{Number: port, Protocol: "http"})
+	address := urlOf(&view, fleet.Port{Number: port, Protocol: "http"})
 	if address == "" {
 		return nil, fleet.BreaksRule("the installation has no proxy domain")
 	}
@@ -120,7 +120,7 @@ func (a *API) createPod(ctx context.Context, svc PodService, c *call, in *v2.Cre
 		}
 		c.status = http.StatusOK
 		view.Pod.ID = "" // nothing was made that it could name
-		pod := podRecord(view, a.now())
+		pod := podRecord(&view, a.now())
 		return &pod, nil
 	}
 	var err error
@@ -162,6 +162,6 @@ func (a *API) shown(v fleet.PodView, err error) (*v2.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod := podRecord(v, a.now())
+	pod := podRecord(&v, a.now())
 	return &pod, nil
 }

@@ -57,7 +57,7 @@ func workerRecord(w *fleet.WorkerView, now time.Time) v2.Worker {
 	out := v2.Worker{
 		ID: string(p.ID), Status: string(w.Status), IsStale: w.Stale, IsFrozen: !p.Frozen.IsZero(), Version: p.Release,
 		Image: v2.Text(p.Spec.Image), DataCenterID: v2.Text(p.DataCenter),
-		StartedAt: v2.AtOrNull(p.StartedAt), CreatedAt: v2.At(p.CreatedAt), Reason: statusReason(w.PodView),
+		StartedAt: v2.AtOrNull(p.StartedAt), CreatedAt: v2.At(p.CreatedAt), Reason: statusReason(&w.PodView),
 	}
 	if g := p.Spec.GPU; g != nil {
 		out.GPUCount, out.GPUTypeID = g.Count, v2.Text(g.Type)

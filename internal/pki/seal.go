@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"gantry/internal/atomicfile"
 )
@@ -47,6 +48,8 @@ var (
 type Sealer struct {
 	// derive returns a key for a purpose. It is a closure for the reason given at Secret.
 	derive func(purpose string, size int) ([]byte, error)
+	// macKey is derive for MAC, with the keys kept.
+	macKey func(purpose string) ([]byte, error)
 	id     [sealIDSize]byte
 	// text returns the key as its file holds it; a closure for the same reason.
 	text func() []byte
@@ -112,13 +115,25 @@ func newSealer(key []byte) (*Sealer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("derive seal key: %w", err)
 	}
-	s := &Sealer{derive: func(purpose string, size int) ([]byte, error) {
+	s := &Sealer{}
+	s.derive = func(purpose string, size int) ([]byte, error) {
 		key, err := hkdf.Expand(sha256.New, master, purpose, size)
 		if err != nil {
 			return nil, fmt.Errorf("derive key: %w", err)
 		}
 		return key, nil
-	}}
+	}
+	var keys sync.Map // by purpose
+	s.macKey = func(purpose string) ([]byte, error) {
+		if key, ok := keys.Load(purpose); ok {
+			return key.([]byte), nil //nolint:forcetypeassert // it holds nothing else
+		}
+		key, err := s.derive("mac\x00"+purpose, sha256.Size)
+		if err == nil {
+			keys.Store(purpose, key)
+		}
+		return key, err
+	}
 	text := sealText(key)
 	s.text = func() []byte { return slices.Clone(text) }
 	id, err := s.derive("id", sealIDSize)
@@ -165,9 +180,9 @@ func (s *Sealer) Open(purpose string, sealed []byte) ([]byte, error) {
 }
 
 // MAC returns HMAC-SHA-256 of data under a key derived for the purpose. It is the keyed hash under which API keys are stored: without the
-// seal key a copy of the state does not even allow a guess to be checked.
+// seal key a copy of the state does not even allow a guess to be checked. Purposes are constants: the key of each is kept.
 func (s *Sealer) MAC(purpose string, data []byte) ([sha256.Size]byte, error) {
-	key, err := s.derive("mac\x00"+purpose, sha256.Size)
+	key, err := s.macKey(purpose)
 	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
