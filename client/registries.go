@@ -22,6 +22,11 @@ func (c *Client) CreateRegistry(ctx context.Context, body v2.CreateRegistryReque
 	return create[v2.Registry](ctx, c, "/v2/registries", body)
 }
 
+// UpdateRegistry replaces the user name and the password of a registry credential.
+func (c *Client) UpdateRegistry(ctx context.Context, id string, body v2.UpdateRegistryRequest) (Answer[v2.Registry], error) {
+	return call[v2.Registry](ctx, c, http.MethodPatch, "/v2/registries/"+word(id), nil, body)
+}
+
 // DeleteRegistry deletes a registry credential that nothing uses.
 func (c *Client) DeleteRegistry(ctx context.Context, id string) error {
 	return c.remove(ctx, "/v2/registries/"+word(id))

@@ -139,7 +139,7 @@ func TestCreatesCarryAKey(t *testing.T) {
 	ctx := context.Background()
 	for _, err := range []error{
 		second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "a"})), second(c.CreatePod(ctx, v2.CreatePodRequest{Name: "a"})),
-		second(c.CreateTemplate(ctx, v2.CreateTemplateRequest{})), second(c.CreateRegistry(ctx, v2.CreateRegistryRequest{Password: "hush"})),
+		second(c.CreateTemplate(ctx, v2.CreateTemplateRequest{})), second(c.CreateRegistry(ctx, v2.CreateRegistryRequest{UpdateRegistryRequest: v2.UpdateRegistryRequest{Password: "hush"}})),
 		second(c.AddCredit(ctx, "a", 1)), second(c.Keyed("mine").CreatePod(ctx, v2.CreatePodRequest{})),
 		second(c.Keyed("mine").PlanPod(ctx, v2.CreatePodRequest{})),
 	} {

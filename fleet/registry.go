@@ -9,6 +9,7 @@ type Registry struct {
 	Name      string     `cbor:"3,keyasint"`
 	Sealed    []byte     `cbor:"4,keyasint"`
 	CreatedAt time.Time  `cbor:"5,keyasint"`
+	Rev       uint64     `cbor:"6,keyasint,omitempty"`
 }
 
 // Credential is an opened registry credential. It goes to the bound host and nowhere else.

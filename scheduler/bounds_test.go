@@ -143,6 +143,46 @@ func TestSSHKeysTogether(t *testing.T) {
 	}
 }
 
+// TestARegistryCredentialIsReplaced also deletes it, or replaces it once more, while it is being replaced.
+func TestARegistryCredentialIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	reg, _, err := w.svc.CreateRegistry(ctx, member(acme), "hub", fleet.Credential{Username: "u", Password: "p"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(user string) error {
+		_, err := w.svc.UpdateRegistry(ctx, member(acme), reg.ID, fleet.Credential{Username: user, Password: "another"})
+		return err
+	}
+	if err := replace("first"); err != nil {
+		t.Fatal(err)
+	}
+	w.before = func() {
+		if err := replace("between"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := replace("last"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.svc.Credentials(acme, reg.ID); err != nil || got.Username != "last" || got.Password.Reveal() != "another" {
+		t.Errorf("%+v: %v", got, err)
+	}
+	if got, err := w.svc.Registry(ctx, member(acme), reg.ID); err != nil || got.Name != "hub" || !got.CreatedAt.Equal(reg.CreatedAt) {
+		t.Errorf("%+v: %v", got, err)
+	}
+	w.before = func() {
+		if err := w.svc.DeleteRegistry(ctx, member(acme), reg.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	refused(t, replace("late"), fleet.CodeNotFound, "")
+	if all, err := w.svc.Registries(ctx, member(acme)); err != nil || len(all) != 0 {
+		t.Errorf("%d are left: %v", len(all), err)
+	}
+}
+
 // TestTemplateReplayOutlivesItsRegistry repeats a create whose credential is gone meanwhile.
 func TestTemplateReplayOutlivesItsRegistry(t *testing.T) {
 	w := newWorld(t)

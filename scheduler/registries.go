@@ -16,11 +16,31 @@ func (s *Service) CreateRegistry(
 	ctx context.Context, who fleet.Principal, name string, cred fleet.Credential, once *fleet.Once,
 ) (made fleet.Registry, replayed bool, err error) {
 	r := fleet.Registry{ID: fleet.RegistryID(fleet.NewID()), Account: who.Account, Name: name, CreatedAt: s.Now()}
-	plain := cred.Username + "\x00" + cred.Password.Reveal() // no user name has a NUL
-	if r.Sealed, err = s.Sealer.Seal(sealPurpose(purposeRegistry, r.Account, string(r.ID)), []byte(plain)); err != nil {
+	if r, err = s.withCredential(r, cred); err != nil {
 		return fleet.Registry{}, false, err
 	}
 	return writeRecord(ctx, s, who, r.ID, r, once)
+}
+
+// UpdateRegistry gives a registry credential of the caller's account another user name and password, which count from the next pull on.
+// Errors: not_found.
+func (s *Service) UpdateRegistry(ctx context.Context, who fleet.Principal, id fleet.RegistryID, cred fleet.Credential) (fleet.Registry, error) {
+	return untilFresh(ctx, func() (fleet.Registry, error) {
+		r, err := s.Registry(ctx, who, id)
+		if err == nil {
+			r, err = s.withCredential(r, cred)
+		}
+		if err == nil {
+			r, _, err = writeRecord(ctx, s, who, id, r, nil)
+		}
+		return r, err
+	})
+}
+
+func (s *Service) withCredential(r fleet.Registry, cred fleet.Credential) (_ fleet.Registry, err error) {
+	plain := cred.Username + "\x00" + cred.Password.Reveal() // no user name has a NUL
+	r.Sealed, err = s.Sealer.Seal(sealPurpose(purposeRegistry, r.Account, string(r.ID)), []byte(plain))
+	return r, err
 }
 
 // Credentials opens a registry credential of an account, for the host of a pod that uses it. Errors: not_found; it

@@ -130,9 +130,9 @@ func (root) SaveRegistryAuth(ctx context.Context, args with) (*v2.Registry, erro
 	return save(ctx, "createRegistry", "", args.Input, registryMembers, itself[v2.Registry])
 }
 
-// UpdateRegistryAuth is refused: a credential keeps its user name and password.
-func (root) UpdateRegistryAuth(ctx context.Context, _ with) (*v2.Registry, error) {
-	return nil, sessionOf(ctx).fail(refused("a registry credential cannot be changed: save another, and name it in templates and endpoints"))
+// UpdateRegistryAuth replaces the user name and the password of a registry credential.
+func (root) UpdateRegistryAuth(ctx context.Context, args with) (*v2.Registry, error) {
+	return save(ctx, "updateRegistry", args.Input.text("id"), args.Input, registryMembers[1:], itself[v2.Registry])
 }
 
 // DeleteRegistryAuth deletes a registry credential.

@@ -311,7 +311,9 @@ func registryRows() []row {
 		{name: "a credential", query: `mutation SaveRegistryAuth($input: SaveRegistryAuthInput!) { saveRegistryAuth(input: $input) { id name } }`, variables: `{"input":{"name":"team","username":"robot","password":"secret-password"}}`},
 		{name: "wrong values", query: `mutation { saveRegistryAuth(input: { name: "", username: "a:b" }) { id } }`},
 		{name: "all of them", query: `{ myself { containerRegistryCreds { id name } } }`},
-		{name: "another password, which is refused", query: `mutation { updateRegistryAuth(input: { id: "<registry-1>", username: "robot2", password: "other-secret" }) { id name } }`},
+		{name: "another password", query: `mutation { updateRegistryAuth(input: { id: "<registry-1>", username: "robot2", password: "other-secret" }) { id name } }`},
+		{name: "without a password", query: `mutation { updateRegistryAuth(input: { id: "<registry-1>", username: "robot2" }) { id } }`},
+		{name: "of another account", key: plane.Other, query: `mutation { updateRegistryAuth(input: { id: "<registry-1>", username: "a", password: "b" }) { id } }`},
 		{name: "it is deleted", query: `mutation ($registryAuthId: String!) { deleteRegistryAuth(registryAuthId: $registryAuthId) }`, variables: `{"registryAuthId":"<registry-1>"}`},
 		{name: "it is deleted again", query: `mutation { deleteRegistryAuth(registryAuthId: "<registry-1>") }`},
 	}

@@ -1,7 +1,9 @@
 package rest
 
 import (
+	"crypto/pbkdf2"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -83,4 +86,20 @@ func atMostOnce[T any](c *call, body any, create func(*fleet.Once) (made T, repl
 	made, replayed, err := create(once)
 	c.replayed(replayed)
 	return made, err
+}
+
+// passwordRounds cost some tens of milliseconds.
+const passwordRounds = 200_000
+
+// slow replaces a password in the body by which a request with an idempotency key is known: it must not be found by trying passwords
+// on the body's fingerprint.
+func (c *call) slow(password *v2.Hidden) error {
+	if key := c.args.text(onceHeader); key != "" && *password != "" {
+		slow, err := pbkdf2.Key(sha256.New, string(*password), []byte(string(c.who.Account)+" "+key), passwordRounds, sha256.Size)
+		if err != nil {
+			return fmt.Errorf("derive fingerprint: %w", err)
+		}
+		*password = v2.Hidden(hex.EncodeToString(slow))
+	}
+	return nil
 }

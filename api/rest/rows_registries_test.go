@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	addRows(registryRows, "201 registry", "200 registries", "204 registry", "delegations", "422 idempotency key of another request")
+	addRows(registryRows, "201 registry", "200 registries", "200 registry update", "204 registry", "delegations", "422 idempotency key of another request")
 }
 
 // makeRegistry makes a registry credential of the account of User.
@@ -65,6 +65,13 @@ func registryRows() []row {
 		v("get", "200 registries", "GET", id, plane.Reader, "", own),
 		v("get-foreign", "404 foreign object", "GET", id, plane.Other, "", own),
 		v("get-missing", "404 missing object", "GET", id, plane.User, "", nil),
+		v("update", "200 registry update", "PATCH", id, plane.User, `{"username":"robot2","password":"other-value"}`, own),
+		v("update-half", "422 missing field", "PATCH", id, plane.User, `{"password":"other-value"}`, own),
+		v("update-name", "422 unknown property", "PATCH", id, plane.User, body, own),
+		v("update-wrong", "422 pattern", "PATCH", id, plane.User, `{"username":"a:b","password":"c\u0000"}`, own),
+		v("update-reader", "403 key without the permission", "PATCH", id, plane.Reader, `{"username":"a","password":"b"}`, own),
+		v("update-foreign", "404 foreign object", "PATCH", id, plane.Other, `{"username":"a","password":"b"}`, own),
+		v("update-missing", "404 missing object", "PATCH", "/"+missingID, plane.User, `{"username":"a","password":"b"}`, nil),
 		v("put", "405 with Allow", "PUT", id, plane.User, body, own),
 		v("delete", "204 registry", "DELETE", id, plane.User, "", own),
 		v("delete-foreign", "404 foreign object", "DELETE", id, plane.Other, "", own),

@@ -11,6 +11,7 @@ import (
 type registryCmd struct {
 	List   listCmd           `cmd:"" help:"List your credentials."`
 	Create registryCreateCmd `cmd:"" help:"Store a credential."`
+	Update registryUpdateCmd `cmd:"" help:"Give a credential another user name and password."`
 	Delete deleteCmd         `cmd:"" help:"Delete credentials."`
 }
 
@@ -24,21 +25,49 @@ var registries = noun[v2.Registry, v2.RegistryList]{
 
 const maxPassword = 64 << 10 // bytes
 
+type registryLogin struct {
+	Username     string `required:"" placeholder:"NAME" help:"User name at the registry."`
+	PasswordFile string `placeholder:"FILE" help:"File with the password or token; - is standard input. Asked for on a terminal when not given."`
+}
+
+func (l registryLogin) body(ctx context.Context, a *app) (v2.UpdateRegistryRequest, error) {
+	password, err := a.hidden(ctx, "--password-file", l.PasswordFile, "password", maxPassword)
+	return v2.UpdateRegistryRequest{Username: l.Username, Password: password}, err
+}
+
+type registryUpdateCmd struct {
+	Credential string `arg:"" placeholder:"CREDENTIAL" help:"Credential, by id or name."`
+	registryLogin
+}
+
+// Run replaces the user name and the password of a credential.
+func (cmd registryUpdateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	id, err := registries.id(ctx, c, cmd.Credential)
+	if err != nil {
+		return err
+	}
+	body, err := cmd.body(ctx, a)
+	if err != nil {
+		return err
+	}
+	r, err := c.UpdateRegistry(ctx, id, body)
+	return registries.show(a, r, err)
+}
+
 type registryCreateCmd struct {
-	Name           string `arg:"" placeholder:"NAME" help:"Name of the credential."`
-	Username       string `required:"" placeholder:"NAME" help:"User name at the registry."`
-	PasswordFile   string `placeholder:"FILE" help:"File with the password or token; - is standard input. Asked for on a terminal when not given."`
+	Name string `arg:"" placeholder:"NAME" help:"Name of the credential."`
+	registryLogin
 	IdempotencyKey string `placeholder:"TEXT" help:"Idempotency key: run again with it within a day, the command creates nothing new."`
 }
 
 // Run stores a credential.
 func (cmd registryCreateCmd) Run(ctx context.Context, a *app, c *client.Client) error {
-	password, err := a.hidden(ctx, "--password-file", cmd.PasswordFile, "password", maxPassword)
+	body, err := cmd.body(ctx, a)
 	if err != nil {
 		return err
 	}
 	r, err := registries.create(a, c, cmd.IdempotencyKey, func(c *client.Client) (client.Answer[v2.Registry], error) {
-		return c.CreateRegistry(ctx, v2.CreateRegistryRequest{Name: cmd.Name, Username: cmd.Username, Password: password})
+		return c.CreateRegistry(ctx, v2.CreateRegistryRequest{Name: cmd.Name, UpdateRegistryRequest: body})
 	})
 	return registries.show(a, r, err)
 }

@@ -82,6 +82,9 @@ func TestRequests(t *testing.T) {
 		{args: "registry create team --username robot --password-file " + dir + "/password", want: []string{
 			`POST /v2/registries {"name":"team","password":"hush","username":"robot"}`,
 		}},
+		{args: "registry update team --username robot2 --password-file " + dir + "/password", want: []string{
+			"GET /v2/registries", "PATCH /v2/registries/" + reg + ` {"password":"hush","username":"robot2"}`,
+		}},
 		{args: "registry delete team", want: []string{"GET /v2/registries", "DELETE /v2/registries/" + reg}},
 		{args: "secret set HF_TOKEN --from-file " + dir + "/password", want: []string{`PUT /v2/secrets/HF_TOKEN {"value":"hush"}`}},
 		{args: "secret list", want: []string{"GET /v2/secrets"}},
@@ -292,8 +295,8 @@ func world() map[string][]string {
 		"GET /v2/templates":  {`200 {"templates":[` + tmpl + `]}`}, "POST /v2/templates": {"201 " + tmpl},
 		"GET /v2/catalog/templates": {`200 {"templates":[]}`},
 		"GET /v2/registries":        {`200 {"registries":[{"id":"r3g8k2m7q1w4z9","name":"team"}]}`}, "POST /v2/registries": {`201 {"id":"r3g8k2m7q1w4z9","name":"team"}`},
-		"DELETE /v2/registries/r3g8k2m7q1w4z9": {"204 "},
-		"GET /v2/secrets":                      {`200 {"secrets":[]}`}, "PUT /v2/secrets/HF_TOKEN": {`200 {"name":"HF_TOKEN"}`}, "DELETE /v2/secrets/HF_TOKEN": {"204 "},
+		"DELETE /v2/registries/r3g8k2m7q1w4z9": {"204 "}, "PATCH /v2/registries/r3g8k2m7q1w4z9": {`200 {"id":"r3g8k2m7q1w4z9","name":"team"}`},
+		"GET /v2/secrets": {`200 {"secrets":[]}`}, "PUT /v2/secrets/HF_TOKEN": {`200 {"name":"HF_TOKEN"}`}, "DELETE /v2/secrets/HF_TOKEN": {"204 "},
 		"GET /v2/catalog/gpus": {`200 {"gpus":[]}`}, "GET /v2/catalog/datacenters": {`200 {"dataCenters":[]}`},
 		"GET /v2/billing": {"200 " + bill}, "GET /v2/billing/pods": {"200 " + bill}, "GET /v2/billing/network-volumes": {"200 " + bill},
 		"GET /v2/account":   {"200 " + account},

@@ -133,9 +133,18 @@ func TestRegistries(t *testing.T) {
 	w.refused(fleet.CodeInvalid, Put[fleet.Registry]{Record: fleet.Registry{Account: "acme"}})
 	w.refused(fleet.CodeNotFound, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-2", Account: "nobody"}})
 	w.refused(fleet.CodeExists, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-1", Account: "other"}})
-	if d := cmp.Diff(in, w.must(Put[fleet.Registry]{Record: in}).(fleet.Registry)); d != "" {
-		t.Error(d)
+	w.refused(fleet.CodeNotFound, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-2", Account: "acme", Rev: 1}})
+	w.refused(fleet.CodeNotFound, Put[fleet.Registry]{Record: fleet.Registry{ID: "reg-1", Account: "other", Rev: 1}})
+	got := w.must(Put[fleet.Registry]{Record: in}).(fleet.Registry)
+	if in.Rev = 1; cmp.Diff(in, got) != "" {
+		t.Error(cmp.Diff(in, got))
 	}
+	in.Sealed = []byte("y")
+	if got = w.must(Put[fleet.Registry]{Record: in}).(fleet.Registry); got.Rev != 2 || string(got.Sealed) != "y" {
+		t.Errorf("replaced: %+v", got)
+	}
+	w.refused(fleet.CodeStale, Put[fleet.Registry]{Record: in})
+	in = got
 	w.view(func(v *View) {
 		one, ok := Find[fleet.Registry](v, "reg-2")
 		if d := cmp.Diff(in, one); !ok || d != "" {

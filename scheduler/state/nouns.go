@@ -88,6 +88,7 @@ func registries() *noun[fleet.RegistryID, fleet.Registry] {
 		id:      func(r *fleet.Registry) fleet.RegistryID { return r.ID },
 		created: func(r *fleet.Registry) time.Time { return r.CreatedAt },
 		clone:   cloneRegistry,
+		rev:     func(r *fleet.Registry) *uint64 { return &r.Rev },
 		check:   func(_ *txn, in *fleet.Registry) error { return checkID("$.id", string(in.ID)) },
 		users: func(t *txn, account fleet.AccountID, id fleet.RegistryID) []uses {
 			n := t.base.templatesOf.CountIf(t.Txn, account, func(r *fleet.Template) bool { return r.Registry == id })

@@ -170,7 +170,13 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 	case 2:
 		return Delete[fleet.Template]{Account: account, ID: string(template)}
 	case 3:
-		return Put[fleet.Registry]{Record: fleet.Registry{ID: registry, Account: account, Sealed: []byte("s"), CreatedAt: now}, Once: drawOnce(t)}
+		in := fleet.Registry{ID: registry, Account: account, Sealed: []byte("s"), CreatedAt: now}
+		w.view(func(v *View) {
+			if old, ok := Find[fleet.Registry](v, registry); ok && rapid.Bool().Draw(t, "replaces") {
+				in.Rev = old.Rev
+			}
+		})
+		return Put[fleet.Registry]{Record: in, Once: drawOnce(t)}
 	case 4:
 		return Delete[fleet.Registry]{Account: account, ID: string(registry)}
 	case 5:

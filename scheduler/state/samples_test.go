@@ -410,6 +410,7 @@ func laterSamples() []sample {
 		sample{cmd: EndPods{Pods: []fleet.PodID{pod.ID}, At: at(9)}},
 		sample{"-at", Delete[fleet.S3Key]{Account: "acme", ID: "id", At: at(9)}}, sample{"-at", Delete[fleet.Registry]{Account: "acme", ID: "id", At: at(9)}},
 		sample{"-at", Delete[fleet.Endpoint]{Account: "acme", ID: "id", At: at(9)}}, sample{"-at", Delete[fleet.Template]{Account: "acme", ID: "id", At: at(9)}},
+		sample{"-rev", Put[fleet.Registry]{Record: fleet.Registry{ID: "id", Account: "acme", Rev: 2, CreatedAt: at(1)}}},
 		sample{"-at", Delete[fleet.AccountSecret]{Account: "acme", ID: "id", At: at(9)}},
 		sample{"-spot", CreatePods{Pods: []NewPod{{Pod: spotPod(), HostEpoch: 1}}}},
 		sample{"-spot", ActPod{Account: "acme", Pod: pod.ID, Action: fleet.ActionStart, At: at(5), Bid: 7, Bind: &Binding{

@@ -28,7 +28,7 @@ var (
 	nounRooms  = []string{"api/rest", "api/v2", "api/admin", "client", "cmd/gantry", "fleet", "scheduler", "scheduler/state"}
 	plainNouns = []plainNoun{
 		{"secrets", regexp.MustCompile("secret"), 300},
-		{"registries", regexp.MustCompile("registry|registries|credential"), 300},
+		{"registries", regexp.MustCompile("registry|registries|credential"), 340}, // it can be changed, which the secrets do by their names,
 		{"S3 keys", regexp.MustCompile("s3key"), 300},
 		{"templates", regexp.MustCompile("template"), 675}, // 17 members, each in four records and two commands; and the public catalog
 	}
