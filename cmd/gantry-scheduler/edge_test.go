@@ -244,16 +244,17 @@ func readyAndAlive(t *testing.T, w *world, auth *edgetest.Authority) {
 func TestPlainHTTPIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	m := &machine{t: t, binary: build(t, "")}
-	for _, verb := range []string{"run", "check-config"} {
-		out, err := m.does(verb, "--data-dir", dir, "--listen", "0.0.0.0:0")
+	for _, verb := range []string{"run", "check-config", "gateway run", "gateway check-config"} {
+		verb := strings.Fields(verb)
+		out, err := m.does(append(verb, "--data-dir", dir, "--listen", "0.0.0.0:0")...)
 		if err == nil || !strings.Contains(out, "is not loopback, so API keys would cross the network in the clear") {
 			t.Errorf("%s: %v\n%s", verb, err, out)
 		}
-		out, err = m.does(verb, "--data-dir", dir, "--tls-cert", "/none.crt", "--tls-key", "/none.key")
+		out, err = m.does(append(verb, "--data-dir", dir, "--tls-cert", "/none.crt", "--tls-key", "/none.key")...)
 		if err == nil || !strings.Contains(out, "the certificate's key: stat /none.key: no such file") {
 			t.Errorf("%s: %v\n%s", verb, err, out)
 		}
-		out, err = m.does(verb, "--data-dir", dir, "--acme-name", "api.gantry.test", "--proxy-domain", "pods.gantry.test", "--acme-dns-command", "/none", "--acme-roots", "/none.pem")
+		out, err = m.does(append(verb, "--data-dir", dir, "--acme-name", "api.gantry.test", "--proxy-domain", "pods.gantry.test", "--acme-dns-command", "/none", "--acme-roots", "/none.pem")...)
 		if err == nil || !strings.Contains(out, `--acme-dns-command: exec: "/none"`) || !strings.Contains(out, "--acme-roots: open /none.pem") {
 			t.Errorf("%s: %v\n%s", verb, err, out)
 		}

@@ -28,6 +28,8 @@ import (
 type gatewayCmd struct {
 	Join gatewayJoinCmd `cmd:"" help:"Make this machine a gateway of a cluster, with a token from gantry gateway token. Start it with gateway run afterwards."`
 	Run  gatewayRunCmd  `cmd:"" help:"Run the gateway in the foreground, as systemd does."`
+
+	CheckConfig gatewayCheckCmd `cmd:"" help:"Check the configuration that gateway run would use, report errors, and exit."`
 }
 
 type gatewayJoinCmd struct {
@@ -97,6 +99,13 @@ func (c *gatewayRunCmd) validate() error {
 	}
 	return errors.Join(err, c.frontFlags.validate())
 }
+
+type gatewayCheckCmd struct {
+	Settings gatewayRunCmd `embed:""`
+}
+
+// Run is checkConfigCmd.Run of a gateway.
+func (c *gatewayCheckCmd) Run() error { return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge) }
 
 // Run is the gateway's life: it opens everything, serves until ctx ends, and closes in reverse.
 func (c *gatewayRunCmd) Run(ctx context.Context, log *slog.Logger) (err error) {

@@ -93,17 +93,20 @@ type checkConfigCmd struct {
 }
 
 // Run says that the flags could be read: kong has said what could not.
-func (c *checkConfigCmd) Run() error {
-	if err := c.Settings.validate(); err != nil {
-		return err
+func (c *checkConfigCmd) Run() error { return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge) }
+
+// checked says that a configuration is fine, after a look at the files that it names.
+func checked(valid error, dataDir string, front *edgeFlags) error {
+	if valid != nil {
+		return valid
 	}
-	if _, err := readAddress(c.Settings.DataDir); err != nil {
+	if _, err := readAddress(dataDir); err != nil {
 		return fmt.Errorf("the data folder cannot be read: %w", err)
 	}
-	if _, err := c.Settings.Edge.files(slog.Default()); err != nil {
+	if _, err := front.files(slog.Default()); err != nil {
 		return err
 	}
-	if err := c.Settings.Edge.check(); err != nil {
+	if err := front.check(); err != nil {
 		return err
 	}
 	fmt.Println("the configuration is fine")

@@ -43,14 +43,20 @@ func onStorage(m *machine) vars {
 
 // clusterInventory is that of docs/install.md.
 func (l *lab) clusterInventory() vars {
-	control, hosts := l.control(), vars{}
-	for _, m := range l.hosts() {
-		hosts[m.Name] = vars{}
+	control, hosts, gateways := l.control(), vars{}, vars{}
+	for _, m := range l.Machines {
+		switch {
+		case m.Pods:
+			hosts[m.Name] = vars{}
+		case m.Gateway:
+			gateways[m.Name] = vars{"gateway_address": m.Address + ":8444"}
+		}
 	}
 	return vars{"all": vars{
 		"vars": l.onAll(vars{"common_debs_dir": l.debs(1), "host_runc_old": "note"}), // Debian's runc is old
 		"children": vars{
 			"schedulers": vars{"hosts": vars{control.Name: vars{"scheduler_address": control.Address + ":8443"}}},
+			"gateways":   vars{"hosts": gateways, "vars": vars{"gateway_settings": vars{"proxy-domain": proxyDomain}}},
 			"storage":    vars{"hosts": vars{control.Name: onStorage(control)}},
 			"hosts":      vars{"hosts": hosts, "vars": onHosts()},
 		},

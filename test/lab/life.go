@@ -181,9 +181,9 @@ func (l *lab) upgrade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := l.gantry(ctx, "gantry host list --output json")
-	if err == nil && (!strings.Contains(members, version) || strings.Count(hosts, version) != len(l.Machines)) {
-		err = fmt.Errorf("not every machine has version %s: %s\n%s", version, members, hosts)
+	rest, err := l.gantry(ctx, "gantry host list --output json; gantry gateway list --output json")
+	if err == nil && (!strings.Contains(members, version) || strings.Count(rest, version) != len(l.Machines) || !strings.Contains(rest, `"state": "connected"`)) {
+		err = fmt.Errorf("not every machine has version %s and takes requests: %s\n%s", version, members, rest)
 	}
 	return err
 }

@@ -28,6 +28,7 @@ type machine struct {
 	Name    string `json:"name"`
 	System  string `json:"system"`  // bookworm, trixie or noble
 	Pods    bool   `json:"pods"`    // whether it runs them
+	Gateway bool   `json:"gateway"` // whether it is one, and nothing else
 	Address string `json:"address"` // on the network that the machines share
 	UUID    string `json:"uuid"`    // its main board's: no two machines have the same
 	SSH     int    `json:"ssh"`     // port of loopback that leads to its SSH server

@@ -118,7 +118,7 @@ func (l *lab) whole(ctx context.Context, name string, keep bool) error {
 	if err := l.start(ctx, keep); err != nil {
 		return err
 	}
-	l.took = append(l.took, timed{"boot", "three bare machines", time.Since(l.began)})
+	l.took = append(l.took, timed{"boot", "bare machines", time.Since(l.began)})
 	var names []string
 	for _, s := range l.plan.steps {
 		names = append(names, s.name)

@@ -19,13 +19,14 @@ const (
 	simulatedGPU  = "NVIDIA H100 80GB HBM3"
 	image         = "docker.io/library/busybox:latest" // that of the documents, which the hosts have without any network
 	remoteArchive = "/var/lib/lab/busybox.tar"
+	proxyDomain   = "pods.lab"
 )
 
 // clusterScenario is the cluster of the documents, with their names: the first machine has the scheduler and the storage, the others run pods.
 func clusterScenario() *scenario {
 	return &scenario{
 		name:      "cluster",
-		machines:  []machine{{Name: "control-1", System: "bookworm"}, {Name: "gpu-01", System: "bookworm", Pods: true}, {Name: "gpu-02", System: "bookworm", Pods: true}},
+		machines:  []machine{{Name: "control-1", System: "bookworm"}, {Name: "gpu-01", System: "bookworm", Pods: true}, {Name: "gpu-02", System: "bookworm", Pods: true}, {Name: "edge-1", System: "bookworm", Gateway: true}},
 		inventory: (*lab).clusterInventory,
 		api:       "http://127.0.0.1:8080",
 		steps: []step{
@@ -33,6 +34,7 @@ func clusterScenario() *scenario {
 			{"units", "every daemon runs, with no condition but of the old runc", (*lab).units},
 			{"look", "the first look and the first pod, as in docs/install.md", (*lab).look},
 			{"pods", "a pod on each host, with the limits of cgroup v2", (*lab).pods},
+			{"gateway", "a request to a pod through the gateway of another machine, also while there is no scheduler", (*lab).gateway},
 			{"volume", "both pods on one network volume, NFSv4 of the kernel on both sides", (*lab).volume},
 			{"network", "pods reach each other by name through WireGuard of the kernel", (*lab).network},
 			{"again", "the playbook once more changes nothing, now that there are pods and a volume", (*lab).again},
@@ -133,6 +135,9 @@ func (l *lab) again(ctx context.Context) error {
 func (l *lab) units(ctx context.Context) error {
 	for _, m := range l.Machines {
 		units := "containerd gantry-agent"
+		if m.Gateway {
+			units = "gantry-gateway"
+		}
 		if m == l.control() {
 			units += " nfs-server"
 		}
@@ -141,6 +146,9 @@ func (l *lab) units(ctx context.Context) error {
 		}
 		if out, err := l.sh(ctx, m, "systemctl is-active "+units+"; systemctl is-system-running; systemctl --failed --no-legend"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
+		}
+		if m.Gateway {
+			continue
 		}
 		out, err := l.gantry(ctx, "gantry host get "+m.Name)
 		if err != nil {
@@ -207,6 +215,44 @@ grep . /sys/fs/cgroup/gantry.slice/memory.min`)
 		}
 	}
 	return nil
+}
+
+// answers asks the gateway for a page of a pod, which says its host's name.
+const answers = `[ "$(python3 -c 'import sys, urllib.request
+print(urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8081/", headers={"Host": sys.argv[1]}), timeout=20).read().decode().strip())' "$HOST")" = "$WANT" ]`
+
+// gateway makes a pod with a page of its own and asks for it at the gateway, with and without a scheduler.
+func (l *lab) gateway(ctx context.Context) error {
+	id, err := l.gantry(ctx, `gantry pod create page `+image+` --cpu cpu3c --disk 1 --port 80/http -q --wait --timeout 3m -- sh -c 'mkdir /www; hostname >/www/index.html; exec httpd -f -h /www'`)
+	if err != nil {
+		return err
+	}
+	name, err := l.gantry(ctx, "gantry pod exec page -- hostname")
+	if err != nil {
+		return err
+	}
+	ask := "HOST=" + strings.TrimSpace(id) + "-80." + proxyDomain + " WANT=" + strings.TrimSpace(name) + "\n" + answers
+	asked := func() error {
+		return await(ctx, time.Minute, func(ctx context.Context) error {
+			_, err := l.sh(ctx, l.named("edge-1"), ask)
+			return err
+		})
+	}
+	if err := asked(); err != nil {
+		return err
+	}
+	_, err = l.sh(ctx, l.control(), "systemctl stop gantry-scheduler")
+	if err == nil {
+		err = asked()
+	}
+	_, started := l.sh(ctx, l.control(), "systemctl start gantry-scheduler")
+	if err := errors.Join(err, started); err != nil {
+		return err
+	}
+	return await(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := l.gantry(ctx, "gantry pod delete page")
+		return err
+	})
 }
 
 var nfs4 = regexp.MustCompile(`(control-1|10\.77\.0\.11):\S+ on /workspace type nfs4 \(\S*vers=4\.2`)
