@@ -105,7 +105,9 @@ type gatewayCheckCmd struct {
 }
 
 // Run is checkConfigCmd.Run of a gateway.
-func (c *gatewayCheckCmd) Run() error { return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge) }
+func (c *gatewayCheckCmd) Run() error {
+	return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge)
+}
 
 // Run is the gateway's life: it opens everything, serves until ctx ends, and closes in reverse.
 func (c *gatewayRunCmd) Run(ctx context.Context, log *slog.Logger) (err error) {

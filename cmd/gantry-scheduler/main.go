@@ -93,7 +93,9 @@ type checkConfigCmd struct {
 }
 
 // Run says that the flags could be read: kong has said what could not.
-func (c *checkConfigCmd) Run() error { return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge) }
+func (c *checkConfigCmd) Run() error {
+	return checked(c.Settings.validate(), c.Settings.DataDir, &c.Settings.Edge)
+}
 
 // checked says that a configuration is fine, after a look at the files that it names.
 func checked(valid error, dataDir string, front *edgeFlags) error {

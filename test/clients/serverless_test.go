@@ -39,7 +39,7 @@ func endpoint(t *testing.T, m *mcp, image, library string) (id string) {
 }
 
 // script runs a program of testdata with the clients that are installed, and decodes the last line that it prints.
-func script(t *testing.T, name, endpoint string, out any) {
+func script(t *testing.T, name, endpoint string, out any, env ...string) {
 	t.Helper()
 	const limit = 3 * time.Minute
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func script(t *testing.T, name, endpoint string, out any) {
 	cmd := exec.CommandContext(ctx, filepath.Join(installed, "node"), name)
 	var stdout, stderr bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "API=" + suite.info.API + "/v2", "KEY=" + suite.info.APIKey, "ENDPOINT=" + endpoint}
+	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+dir, "API="+suite.info.API+"/v2", "KEY="+suite.info.APIKey, "ENDPOINT="+endpoint)
 	err = cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
 	if err == nil {
@@ -152,6 +152,22 @@ func TestClientsOfLanguageModels(t *testing.T) {
 	script(t, "ai.mjs", id, &sdk)
 	shows(t, "the AI SDK", sdk, `{"finish":"stop","noModel":["AI_APICallError",404],"streamed":["one ","two ","three"],"whole":["one two three","stop",7]}`)
 	m.good(t, nil, "delete-endpoint", args{"id": id})
+}
+
+// TestOpenAIThroughABalancer drives OpenAI's client against a worker that answers by itself: from none that runs, and with streams.
+func TestOpenAIThroughABalancer(t *testing.T) {
+	m := startMCP(t, suite.info.API, suite.info.APIKey)
+	var made struct{ ID string }
+	m.good(t, &made, "create-endpoint", body(args{
+		"name": "balanced", "type": "LOAD_BALANCER", "image": workerimage.Serve(t, ""), "args": fmt.Sprintf(`{"cmd":[%q,"--serve"]}`, workerimage.Program),
+		"cpu": []args{{"id": "cpu3c", "vcpuCount": 2}}, "scaling": args{"type": "REQUEST_COUNT", "requestCount": 4},
+		"workers": args{"min": 0, "max": 1, "idleTimeout": 60}, "env": args{"PORT": "8080"},
+	}))
+	var got map[string]any
+	script(t, "openai.mjs", made.ID, &got, "BASE="+suite.info.API+"/v2/"+made.ID+"/v1")
+	shows(t, "openai", got, `{"models":["parrot"],"noKey":["AuthenticationError",401],"noModel":["NotFoundError",404],`+
+		`"streamed":["one ","two ","three","stop"],"whole":"one two three"}`)
+	m.good(t, nil, "delete-endpoint", args{"id": made.ID})
 }
 
 // jobTools calls the tools for endpoints and their jobs.

@@ -1,8 +1,8 @@
 // The client of OpenAI's API against an endpoint whose worker answers as one of a language model does.
 import OpenAI from "openai";
 
-const { API, KEY, ENDPOINT } = process.env;
-const client = new OpenAI({ apiKey: KEY, baseURL: `${API}/${ENDPOINT}/openai/v1`, maxRetries: 0 });
+const { API, KEY, ENDPOINT, BASE } = process.env;
+const client = new OpenAI({ apiKey: KEY, baseURL: BASE ?? `${API}/${ENDPOINT}/openai/v1`, maxRetries: 0 });
 const ask = { model: "parrot", messages: [{ role: "user", content: "one two three" }] };
 const out = {};
 

@@ -1,9 +1,14 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"time"
 )
 
 // Model is the one that the openai handler has.
@@ -62,4 +67,44 @@ func openAI(input json.RawMessage) []any {
 		out = append(out, event(map[string]any{"delta": map[string]any{"role": "assistant", "content": word}, "finish_reason": nil}))
 	}
 	return append(out, event(map[string]any{"delta": map[string]any{}, "finish_reason": "stop"})+"data: [DONE]\n\n")
+}
+
+// Serve answers OpenAI's API itself, at the port that an endpoint that balances expects, until ctx ends.
+func Serve(ctx context.Context, port string) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			return
+		}
+		if len(body) == 0 {
+			body = []byte("{}")
+		}
+		input, err := json.Marshal(map[string]any{"openai_route": r.URL.Path, "openai_input": json.RawMessage(body)})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		flow := http.NewResponseController(w)
+		for _, part := range openAI(input) {
+			if text, event := part.(string); event {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, text) // a client that left is not told
+				_ = flow.Flush()
+				continue
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if object, _ := part.(map[string]any); object["object"] == "error" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			_ = json.NewEncoder(w).Encode(part)
+		}
+	})
+	s := &http.Server{Addr: ":" + port, Handler: mux, ReadHeaderTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
