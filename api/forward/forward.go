@@ -115,7 +115,7 @@ func New(cfg Config) *Forwarder {
 	f.reverse = &httputil.ReverseProxy{
 		Rewrite:       f.rewrite,
 		Transport:     roundTripper(f.roundTrip),
-		FlushInterval: -1,
+		FlushInterval: relay.FlushAfter,
 		BufferPool:    &f.buffers,
 		ErrorHandler:  f.failed,
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),

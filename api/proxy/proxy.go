@@ -118,7 +118,7 @@ func New(cfg Config) *Proxy {
 			return nil
 		},
 		Transport:     roundTripper(p.roundTrip),
-		FlushInterval: -1,
+		FlushInterval: relay.FlushAfter,
 		BufferPool:    &p.buffers,
 		ErrorHandler:  p.failed,
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),

@@ -57,6 +57,10 @@ func (w *Writer) FlushError() error {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// FlushAfter is how long a part of an answer of known length may wait for more on its way, so that a short answer is one write. What has no
+// length, such as a stream of events, never waits.
+const FlushAfter = time.Millisecond
+
 // Buffers lends the buffers that bodies are copied through; see httputil.BufferPool. The zero value is ready, and
 // safe for concurrent use.
 type Buffers struct{ pool sync.Pool }
