@@ -360,6 +360,7 @@ func (d *driver) await(all *sync.WaitGroup) {
 
 // led checks that a scheduler leads soon after the last fault: I10.
 func (d *driver) led() {
+	d.supervise()
 	ctx, cancel := context.WithTimeout(context.Background(), leaderBy)
 	defer cancel()
 	began := time.Now()
@@ -369,11 +370,21 @@ func (d *driver) led() {
 	d.log.Info("a scheduler leads", "after", time.Since(began))
 }
 
+// supervise starts schedulers that ended themselves, in a handover, as their supervisors do. All faults are over.
+func (d *driver) supervise() {
+	for _, m := range d.members {
+		if d.process(m) == nil {
+			d.revive(m)
+		}
+	}
+}
+
 // settle waits until everything is as it should be: I10.
 func (d *driver) settle() {
 	began := time.Now()
 	var wrong []string
 	for end := began.Add(settleTime); len(d.broken()) == 0; time.Sleep(time.Second) {
+		d.supervise()
 		synctest.Wait()
 		d.look()
 		if wrong = d.settled(); len(wrong) == 0 {
