@@ -52,6 +52,8 @@ type Config struct {
 	Meter      gpu.Meter   // tells how busy the GPUs are; nil: nothing is told
 	// Accelerators are the GPUs of the machine; nil: none are looked for.
 	Accelerators Accelerators
+	// Fabric are the RDMA devices of the machine, for members of clusters; nil: they get none.
+	Fabric Fabric
 	// Conditions tells what else an operator should know of the host; nil: nothing. It is asked often.
 	Conditions   func() []fleet.Condition
 	RuntimeClass string // see fleet.Inventory
@@ -109,6 +111,17 @@ type Accelerators interface {
 	Found() gpu.Found
 	// Changed receives when Found has become another.
 	Changed() <-chan struct{}
+}
+
+// Fabric are the RDMA devices of the machine, as the daemon needs them. Implementations are safe for concurrent use.
+type Fabric interface {
+	pod.Fabric
+	// Fabric is what members of clusters can have of them now.
+	Fabric() fleet.Fabric
+	// Conditions tells why they get none.
+	Conditions() []fleet.Condition
+	// Keep forgets what pods had that are not known any more.
+	Keep(known func(fleet.PodID) bool) error
 }
 
 // Publish says where tcp ports of pods can be reached. The zero value publishes none.

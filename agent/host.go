@@ -67,6 +67,11 @@ func newHost(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*hos
 	if err := recovery.Adopt(ctx, book, c.Containers, h.boot, c.Log); err != nil {
 		return nil, err
 	}
+	if c.Fabric != nil {
+		if err := c.Fabric.Keep(h.known); err != nil {
+			return nil, err
+		}
+	}
 	stock, err := readStock(c, book)
 	if err != nil {
 		return nil, err
@@ -135,6 +140,10 @@ func (h *host) inventory(stock fleet.Inventory) inventory.Config {
 	}
 	if h.Accelerators != nil {
 		c.Found = h.Accelerators.Found
+	}
+	if h.Config.Fabric != nil {
+		c.Fabric = h.Config.Fabric.Fabric
+		c.Conditions = append(c.Conditions, h.Config.Fabric.Conditions)
 	}
 	if h.Volumes != nil {
 		c.Volumes = h.Volumes.Kinds

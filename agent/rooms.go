@@ -162,6 +162,9 @@ func (a *agent) podDeps() pod.Deps {
 	if a.Accelerators != nil {
 		deps.GPUs = a.Accelerators
 	}
+	if a.Fabric != nil {
+		deps.Fabric = a.Fabric
+	}
 	if a.workers != nil {
 		deps.Gate = a.workers
 	}

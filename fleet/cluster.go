@@ -136,6 +136,7 @@ type MemberSetup struct {
 	Hostname string
 	Hosts    string // lines that /etc/hosts ends with
 	Files    []PodFile
+	Fabric   bool // the host passes its fabric into the container
 }
 
 // PodFile is a file that is written into a container's own file system before its process begins. It belongs to root.

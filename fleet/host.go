@@ -83,6 +83,7 @@ type Inventory struct {
 	Certificate NodeCertificate `cbor:"16,keyasint,omitzero"` // the host's own
 	// Digest names what the host said, of which this is what was kept; empty: the host says it whole each time.
 	Digest string `cbor:"17,keyasint,omitempty"`
+	Fabric Fabric `cbor:"18,keyasint,omitzero"`
 }
 
 // Host is the record of a host.

@@ -270,6 +270,8 @@ type Pod struct {
 	// long its container may go on after SIGTERM.
 	Interrupted time.Time     `cbor:"36,keyasint,omitzero"`
 	Notice      time.Duration `cbor:"37,keyasint,omitempty"`
+	// Fabric names the fabric that a member of a cluster has in its present incarnation, as all others of its cluster; empty: none.
+	Fabric string `cbor:"38,keyasint,omitempty"`
 }
 
 // YieldsTo reports whether a pod that runs gives its place to another that finds no room: as an interruptible one to a pod on demand and

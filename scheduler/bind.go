@@ -78,6 +78,7 @@ type demand struct {
 	req  place.Request
 	need fleet.Resources // what the pod holds at least; of it, req.Need must be free
 	not  []fleet.HostID  // hosts that have another member of the pod's cluster
+	with string          // name of the fabric that those have; see fleet.Host.FabricName
 }
 
 // demandOf states what a specification needs. Errors: rule (no data center can have it).
@@ -192,8 +193,22 @@ func (d *demand) taken(need fleet.Resources) fleet.Resources {
 	return need
 }
 
-// choose is bindAll on what is given, without a reservation.
+// choose is bindAll on what is given, without a reservation. A member of a cluster whose others have a fabric goes to a host of that, if
+// one has room.
 func (d *demand) choose(
+	v *state.View, pods []*fleet.Pod, group place.Group, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
+) ([]bound, error) {
+	if d.with != "" {
+		near := *d
+		near.with, near.req.Fabric = "", d.with
+		if all, err := near.choose(v, pods, group, hosts, less, ports); err == nil {
+			return all, nil
+		}
+	}
+	return d.chooseAmong(v, pods, group, hosts, less, ports)
+}
+
+func (d *demand) chooseAmong(
 	v *state.View, pods []*fleet.Pod, group place.Group, hosts *place.Index, less place.Instead, ports func(fleet.HostID) []int,
 ) ([]bound, error) {
 	all, full, other := make([]bound, 0, len(pods)), 0, 0

@@ -38,7 +38,7 @@ func (s *Service) MemberSetup(p *fleet.Pod) (*fleet.MemberSetup, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &fleet.MemberSetup{Hostname: fleet.NodeName(p.Rank), Files: []fleet.PodFile{
+	out := &fleet.MemberSetup{Hostname: fleet.NodeName(p.Rank), Fabric: p.Fabric != "", Files: []fleet.PodFile{
 		{Path: hostfilePath, Text: fleet.Secret(hostfile(c.nodes, c.cluster.GPU.Count)), Mode: 0o644},
 		{Path: clusterKeyPath, Text: openSSHKey(key), Mode: 0o600},
 		{Path: authorizedKeysPath, Text: fleet.Secret(fmt.Sprintf("from=%q %s\n", c.cidr, authorizedKey(key))), Mode: 0o644},

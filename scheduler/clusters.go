@@ -211,7 +211,12 @@ func (d *demand) asMember(v *state.View, p *fleet.Pod, not ...fleet.HostID) {
 	d.req.Centers = []fleet.DataCenterID{p.DataCenter}
 	for _, other := range v.MembersOf(fleet.ClusterID(p.Owner.ID)) {
 		if other.ID != p.ID && (other.Held || other.Status.Active()) {
-			d.not = append(d.not, other.Host)
+			d.not, d.with = append(d.not, other.Host), cmp.Or(d.with, other.Fabric)
+		}
+	}
+	for _, id := range not { // of members that start together
+		if h, ok := v.Host(id); ok {
+			d.with = cmp.Or(d.with, h.FabricName())
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (r *Runtime) Define(ctx context.Context, s pod.ContainerSpec) error {
 func (r *Runtime) hostOf(p *root) host {
 	h := host{
 		limits: r.limits(), cgroup: r.cgroups.path(p.spec.Pod), swapMax: r.cgroups.limitsSwap(), hugepages: r.cgroups.hugepages(),
-		hidden: append(hiddenDevices("/sys"), hiddenGPUs(gpuFolder, p.spec.Devices.Nodes)...),
+		hidden: append(hiddenDevices("/sys", p.spec.Devices.Adapters), hiddenGPUs(gpuFolder, p.spec.Devices.Nodes)...),
 	}
 	if p.users != nil {
 		h.users = r.usersPath(p.spec.Pod)

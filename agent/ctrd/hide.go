@@ -35,14 +35,21 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// classes are those of devices that no container has: the host's disks, and network adapters of which it has no part.
+// classes are those of devices that no container has: the host's disks, and network adapters but for its own.
 func classes() []string {
-	return []string{"block", "infiniband", "infiniband_verbs", "nvme"}
+	return []string{"block", "infiniband", "infiniband_mad", "infiniband_verbs", "nvme"}
 }
 
-// hiddenDevices are the folders below sys, which is /sys, that tell of the host's disks and adapters: each has its
-// serial numbers and counters in the place at which it is plugged in, too.
-func hiddenDevices(sys string) []string {
+// owns reports whether a device of a class is the container's own.
+func owns(adapters []pod.Adapter, class, name string) bool {
+	return slices.ContainsFunc(adapters, func(a pod.Adapter) bool {
+		return class == "infiniband" && name == a.Device || class == "infiniband_verbs" && name == a.Verbs
+	})
+}
+
+// hiddenDevices are the folders below sys, which is /sys, that tell of the host's disks and of adapters that are not the container's own:
+// each has its serial numbers and counters in the place at which it is plugged in, too.
+func hiddenDevices(sys string, own []pod.Adapter) []string {
 	var out []string
 	hide := func(path string) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -51,13 +58,18 @@ func hiddenDevices(sys string) []string {
 	}
 	for _, class := range classes() {
 		dir := filepath.Join(sys, "class", class)
+		mine := false
 		for _, name := range entries(dir) {
+			if owns(own, class, name) { // folders of its own lie over those of these classes
+				mine = true
+				continue
+			}
 			hide(filepath.Join(dir, name))
 			if class == "block" {
 				hide(filepath.Join(dir, name, "device")) // the drive itself
 			}
 		}
-		if class != "block" && len(entries(dir)) > 0 {
+		if class != "block" && !mine && len(entries(dir)) > 0 {
 			out = append(out, filepath.Join("/sys/class", class))
 		}
 	}

@@ -25,12 +25,12 @@ func TestDrivesAreHiddenWhereTheyArePlugged(t *testing.T) {
 		must(t, os.Symlink(filepath.Join(sys, to), filepath.Join(sys, link)))
 	}
 	want := []string{"/sys/class/infiniband", "/sys/class/nvme", "/sys/" + nvme, "/sys/" + adapter, "/sys/" + sata}
-	got := hiddenDevices(sys)
+	got := hiddenDevices(sys, nil)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("hidden: %q, want %q", got, want)
 	}
-	if got := hiddenDevices(filepath.Join(sys, "none")); len(got) != 0 {
+	if got := hiddenDevices(filepath.Join(sys, "none"), nil); len(got) != 0 {
 		t.Errorf("of no /sys: %q", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -47,6 +48,16 @@ func capabilities() []string {
 	}
 }
 
+// capabilitiesOf leaves out what would let a container whose root is the host's send and receive raw packets by RDMA devices that others
+// use, too. In a user namespace it has no such right over them.
+func capabilitiesOf(s pod.ContainerSpec, h host) []string {
+	caps := capabilities()
+	if len(s.Devices.Adapters) > 0 && h.users == "" {
+		caps = slices.DeleteFunc(caps, func(c string) bool { return c == "CAP_NET_RAW" })
+	}
+	return caps
+}
+
 // host is what the spec depends on beside pod and image.
 type host struct {
 	limits  hostLimits
@@ -68,7 +79,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 	if err != nil {
 		return nil, err
 	}
-	caps := capabilities()
+	caps := capabilitiesOf(s, h)
 	out := &specs.Spec{
 		Version:  specVersion,
 		Hostname: s.Hostname,
@@ -78,7 +89,7 @@ func buildSpec(s pod.ContainerSpec, img *image, user specs.User, h host) (*specs
 			Args: args, Env: env, Cwd: path.Join("/", img.config.WorkingDir), User: user,
 			NoNewPrivileges: true,
 			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Permitted: caps, Effective: caps},
-			Rlimits:         rlimits(h),
+			Rlimits:         rlimits(s, h),
 		},
 		Linux: &specs.Linux{
 			CgroupsPath:       "/" + h.cgroup,
@@ -117,8 +128,12 @@ func namespacesOf(s pod.ContainerSpec, h host) []specs.LinuxNamespace {
 
 // rlimits are as high as the host allows, since memory and processes are limited otherwise; a core dump
 // would be written where the host's settings say. A daemon that may not set them leaves a pod in a user namespace its own.
-func rlimits(h host) []specs.POSIXRlimit {
+// What RDMA devices read and write stays in memory, of which the container has its share anyway.
+func rlimits(s pod.ContainerSpec, h host) []specs.POSIXRlimit {
 	l := h.limits
+	if len(s.Devices.Adapters) > 0 && !l.bound {
+		l.locked = unix.RLIM_INFINITY
+	}
 	if l.bound && h.users != "" {
 		return nil
 	}

@@ -23,6 +23,8 @@ type Config struct {
 	Found func() gpu.Found
 	// Published is where the pods' ports are reached; an IP that is not valid: nowhere.
 	Published func() (ip netip.Addr, from, to int)
+	// Fabric is what the host has of a fabric for members of clusters.
+	Fabric func() fleet.Fabric
 	// Volumes are the kinds of backends of network volumes that the host can mount.
 	Volumes func() []fleet.BackendKind
 	// Tunnel is how other hosts reach the pods' private networks here.
@@ -51,6 +53,9 @@ func (h *Host) Inventory() fleet.Inventory {
 		found := h.Found()
 		inv.GPUs, inv.CUDA, inv.Driver = h.GPUs(), found.CUDA, found.Driver
 		inv.Conditions = append(inv.Conditions, found.Conditions...)
+	}
+	if h.Fabric != nil {
+		inv.Fabric = h.Fabric()
 	}
 	if h.Volumes != nil {
 		inv.Volumes = h.Volumes()
@@ -99,7 +104,7 @@ func encode(inv fleet.Inventory) *agentrpc.Inventory {
 		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
-		Certificate: agentrpc.EncodeCertificate(inv.Certificate),
+		Certificate: agentrpc.EncodeCertificate(inv.Certificate), Fabric: encodeFabric(inv.Fabric),
 	}
 	for _, kind := range inv.Volumes {
 		out.Volumes = append(out.Volumes, string(kind))
@@ -126,6 +131,20 @@ func encodeTunnel(t fleet.HostTunnel) *agentrpc.HostTunnel {
 	}
 	if t.Plain.IsValid() {
 		out.Plain = t.Plain.String()
+	}
+	return out
+}
+
+func encodeFabric(f fleet.Fabric) *agentrpc.Fabric {
+	if f.Mode == "" {
+		return nil
+	}
+	out := &agentrpc.Fabric{Mode: string(f.Mode)}
+	for _, p := range f.Ports {
+		out.Ports = append(out.Ports, &agentrpc.FabricPort{
+			Device: p.Device, Port: int32(p.Port), Netdev: p.Netdev, Link: p.Link, State: p.State, Mbps: p.Mbps, //nolint:gosec // small
+			Subnet: p.Subnet, Guid: p.GUID, Functions: int32(p.Functions), //nolint:gosec // small
+		})
 	}
 	return out
 }

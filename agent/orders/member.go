@@ -21,7 +21,7 @@ func decodeMember(in *agentrpc.MemberSetup) (*pod.MemberSetup, error) {
 	if in == nil {
 		return nil, nil //nolint:nilnil // the pod is no member
 	}
-	out := &pod.MemberSetup{Hostname: in.GetHostname(), Hosts: in.GetHosts()}
+	out := &pod.MemberSetup{Hostname: in.GetHostname(), Hosts: in.GetHosts(), Fabric: in.GetFabric()}
 	size := len(out.Hosts)
 	if !hostName.MatchString(out.Hostname) || strings.ContainsRune(out.Hosts, 0) {
 		return nil, errors.New("the order gives the pod names that no host can have")

@@ -36,6 +36,11 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	defer stop()
 	switch s {
 	case StepIdle, StepRefuse:
+		if s == StepIdle && see.Record.ended(want.Incarnation) { // its network may have gone without this agent
+			if err := m.leaveFabric(short); err != nil {
+				return err
+			}
+		}
 		m.Reports.Activity(m.id, "", 0, 0)
 		if m.volume.lost >= detachTries {
 			_, _ = sleep.Or(ctx, detachLater, m.wake)
@@ -66,6 +71,9 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		if err := m.attach(effect, want); err != nil { // again: the host may have been rebooted since
 			return err
 		}
+		if _, err := m.fabric(short, want, true); err != nil {
+			return err
+		}
 		starting, done := m.starting(short, want)
 		defer done()
 		return m.task(starting, want)
@@ -93,6 +101,9 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 	case StepUnlink:
 		if m.Gate != nil {
 			m.Gate.Close(m.id)
+		}
+		if err := m.leaveFabric(short); err != nil {
+			return err
 		}
 		return m.Network.Release(short, m.id)
 	case StepForget:
@@ -350,6 +361,9 @@ func (m *machine) forget(short, ctx context.Context, want Assignment) error {
 	}
 	// Also when there is no container: a crash may have left its snapshot.
 	if err := m.Runtime.Remove(short, m.id); err != nil {
+		return err
+	}
+	if err := m.leaveFabric(short); err != nil {
 		return err
 	}
 	if m.Gate != nil {

@@ -42,6 +42,9 @@ type Deps struct {
 	// namespaces.
 	IDBase func(addr netip.Addr) uint32
 
+	// Fabric are the RDMA devices of the host; nil: pods get none.
+	Fabric Fabric
+
 	// Volumes are the network volumes of the host; nil: it can mount none.
 	Volumes Volumes
 

@@ -57,6 +57,7 @@ type MemberSetup struct {
 	Hostname string `cbor:"hostname"`
 	Hosts    string `cbor:"hosts,omitempty"` // lines that /etc/hosts ends with
 	Files    []File `cbor:"files,omitempty"`
+	Fabric   bool   `cbor:"fabric,omitempty"` // it gets the host's fabric
 }
 
 // File is written into a container's own file system before its process begins. It belongs to the container's root.

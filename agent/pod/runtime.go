@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -132,6 +133,20 @@ type Devices struct {
 	Files []Mount  // of the driver, bound read-only; Target is below the driver's folder in the container
 	Env   []string // "NAME=value", over those of image and owner; PATH and LD_LIBRARY_PATH are put before theirs
 	NUMA  string   // processors near all of them, as ContainerSpec.CPUs; empty: they have none in common
+	// Adapters are the RDMA devices that some of Nodes are of. The container sees no others in /sys, and may lock all of its memory.
+	Adapters []Adapter
+}
+
+// Adapter is an RDMA device, by its names in /sys.
+type Adapter struct {
+	Device, Verbs string // "mlx5_0", "uverbs0"
+}
+
+// With adds what another kind of devices gives a container. It has no opinion on processors.
+func (d Devices) With(o Devices) Devices {
+	d.Nodes, d.Files, d.Env = slices.Concat(d.Nodes, o.Nodes), slices.Concat(d.Files, o.Files), slices.Concat(d.Env, o.Env)
+	d.Adapters = slices.Concat(d.Adapters, o.Adapters)
+	return d
 }
 
 // DeviceNode is a character device that the container may read and write.

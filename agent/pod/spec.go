@@ -40,6 +40,14 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 	if err != nil {
 		return ContainerSpec{}, err
 	}
+	env := m.environment(want)
+	fabric, err := m.fabric(ctx, want, false)
+	if err != nil {
+		return ContainerSpec{}, err
+	}
+	addUnset(env, fabric.Env)
+	fabric.Env = nil
+	devices = devices.With(fabric)
 	if want.Volume != nil {
 		mounts = append(mounts, Mount{Source: m.volume.dir, Target: want.VolumePath, AsIs: true})
 		if want.Endpoint != "" {
@@ -49,7 +57,6 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 		slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	}
 	base := want.IDBase(m.IDBase, rec.Addr)
-	env := m.environment(want)
 	profile, err := m.writeProfile(dir, env, base)
 	if err != nil {
 		return ContainerSpec{}, err

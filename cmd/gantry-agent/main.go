@@ -60,6 +60,7 @@ type runCmd struct {
 	common
 	portFlags
 	gpuFlags
+	fabricFlags
 	diskFlags
 	isolationFlags
 	imageFlags
@@ -222,6 +223,11 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	adapters, stop, err := c.fabricFlags.open(ctx, c.DataDir, c.instance(), net, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	conf := agent.Config{
 		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: session.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
 		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish, PodConnections: c.PodConnections,
@@ -230,10 +236,10 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		PickSubnet: func(context.Context) (netip.Prefix, error) { return net.FreeSubnet() },
 		S3Socket:   c.s3Socket(),
 		ListenIn:   kernel.ListenIn,
-		Private:    private,
-		Ready:      func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
-		Watch:      watchdog.Start,
-		Log:        log,
+		Private:    private, Fabric: adapters,
+		Ready: func() { _, _ = daemon.SdNotify(false, daemon.SdNotifyReady) },
+		Watch: watchdog.Start,
+		Log:   log,
 	}
 	host.configure(&conf)
 	err = agent.Run(ctx, conf)

@@ -80,13 +80,32 @@ func decodeInventory(in *agentrpc.Inventory) fleet.Inventory {
 	out.Volumes, out.Tunnel = decodeKinds(in.GetVolumes()), decodeTunnel(in.GetTunnel())
 	out.Certificate = agentrpc.DecodeCertificate(in.GetCertificate())
 	out.Conditions, out.RuntimeClass = decodeConditions(in.GetConditions()), decodeClass(in.GetRuntimeClass())
-	out.Digest = digestOf(in)
+	out.Fabric, out.Digest = decodeFabric(in.GetFabric()), digestOf(in)
+	return out
+}
+
+// decodeFabric reads what a host has of a fabric; what cannot be one is none.
+func decodeFabric(in *agentrpc.Fabric) (out fleet.Fabric) {
+	mode := fleet.FabricMode(in.GetMode())
+	if mode != fleet.FabricShared && mode != fleet.FabricFunctions {
+		return out
+	}
+	out.Mode = mode
+	for _, p := range in.GetPorts()[:min(len(in.GetPorts()), fleet.MaxFabricPorts)] {
+		if p.GetLink() != fleet.LinkInfiniBand && p.GetLink() != fleet.LinkEthernet {
+			continue
+		}
+		out.Ports = append(out.Ports, fleet.FabricPort{
+			Device: word(p.GetDevice()), Port: int(p.GetPort()), Netdev: word(p.GetNetdev()), Link: p.GetLink(), State: word(p.GetState()),
+			Mbps: max(0, p.GetMbps()), Subnet: word(p.GetSubnet()), GUID: word(p.GetGuid()), Functions: max(0, int(p.GetFunctions())),
+		})
+	}
 	return out
 }
 
 // inventoryForm stands for what decodeInventory makes of an inventory. It is another one whenever that changes, so that hosts say
 // theirs anew to schedulers that read more of it.
-const inventoryForm = "1:"
+const inventoryForm = "2:"
 
 // digestOf names what a host says that it has; empty: it does not name it.
 func digestOf(in *agentrpc.Inventory) string {

@@ -178,7 +178,7 @@ func (x *session) member(p *fleet.Pod) *agentrpc.MemberSetup {
 		x.server.Log.Error("prepare a member of a cluster", "pod", p.ID, "err", err)
 		return nil
 	}
-	out := &agentrpc.MemberSetup{Hostname: setup.Hostname, Hosts: setup.Hosts}
+	out := &agentrpc.MemberSetup{Hostname: setup.Hostname, Hosts: setup.Hosts, Fabric: setup.Fabric}
 	for _, f := range setup.Files {
 		out.Files = append(out.Files, &agentrpc.PodFile{Path: f.Path, Text: []byte(f.Text.Reveal()), Mode: f.Mode})
 	}

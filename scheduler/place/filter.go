@@ -24,6 +24,7 @@ const (
 	refusedCUDA
 	refusedVolume
 	refusedTunnel
+	refusedFabric
 	refusedHostMemory
 	refusedHostCPU
 	refusedStanding
@@ -52,6 +53,8 @@ func firstRefusal(q *question, c *Candidate) refusal {
 		return refusedVolume
 	case req.Networked && !c.summary().networked:
 		return refusedTunnel
+	case req.Fabric != "" && c.summary().fabric != q.fabric:
+		return refusedFabric
 	case host.Inventory.Total.MemoryMB < req.MinMemoryMB:
 		return refusedHostMemory
 	case host.Inventory.Total.MilliCPU < req.MinMilliCPU:
@@ -99,6 +102,7 @@ var words = [...]string{
 	refusedGPUType:    "GPU type",
 	refusedCUDA:       "CUDA version",
 	refusedTunnel:     "no tunnel to other hosts",
+	refusedFabric:     "not of the cluster's fabric",
 	refusedHostMemory: "host memory",
 	refusedHostCPU:    "host vCPUs",
 	refusedCPU:        "CPU",

@@ -51,6 +51,7 @@ type common struct {
 	cuda      cudaVersion
 	volumes   kindSet
 	networked bool
+	fabric    uint64 // see summary
 	standing  string // why they take no pods; empty: they do
 }
 
@@ -155,7 +156,8 @@ func (x *Index) poolOf(c *Candidate) *pool {
 	s := x.shapeOf(c)
 	_, standing := c.Host.Takes()
 	of := common{
-		center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, volumes: c.sum.volumes, networked: c.sum.networked, standing: standing,
+		center: c.Host.DataCenter, cloud: c.Host.Cloud, cuda: c.sum.cuda, volumes: c.sum.volumes, networked: c.sum.networked, fabric: c.sum.fabric,
+		standing: standing,
 	}
 	for _, p := range s.pools {
 		if p.common == of {

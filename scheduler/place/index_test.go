@@ -46,6 +46,9 @@ func drawUse(t *rapid.T, c Candidate) Candidate {
 		if rapid.Bool().Draw(t, "tunnel") {
 			c.Host.Tunnel, c.Host.Inventory.Tunnel.PublicKey = netip.MustParseAddr("100.127.0.1"), "key"
 		}
+		if rapid.Bool().Draw(t, "fabric") {
+			c.Host.Inventory.Fabric = fabricOf(rapid.SampledFrom([]string{fleet.LinkInfiniBand, fleet.LinkEthernet}).Draw(t, "link"), 100_000)
+		}
 		c.Host.Behind = rapid.IntRange(0, 9).Draw(t, "behind") == 0
 		c.FreeGPUs = nil
 		full := rapid.IntRange(0, 2).Draw(t, "full")
@@ -82,6 +85,7 @@ func drawRequest(t *rapid.T, hosts []Candidate) Request {
 	req.CUDA = rapid.SampledFrom([]*fleet.CUDARange{nil, nil, {}, {Min: "12.8"}, {Allowed: []string{"12.4"}}}).Draw(t, "range")
 	req.VolumeKind = rapid.SampledFrom([]fleet.BackendKind{"", "", fleet.BackendNFS, fleet.BackendLocal}).Draw(t, "volume")
 	req.Networked = rapid.IntRange(0, 3).Draw(t, "networked") == 0
+	req.Fabric = rapid.SampledFrom([]string{"", "", "", fleet.FabricRoCE, "InfiniBand fe80"}).Draw(t, "of fabric")
 	req.MinMemoryMB = rapid.SampledFrom([]int64{0, 0, 64_000}).Draw(t, "least memory")
 	req.MinMilliCPU = rapid.SampledFrom([]int64{0, 0, 16_000}).Draw(t, "least CPU")
 	req.Need.MilliCPU = rapid.SampledFrom([]int64{0, 1000, 4001, 17_000}).Draw(t, "need CPU")

@@ -14,14 +14,17 @@ var nearness = [...]string{fleet.LabelNVLink, fleet.LabelRack, fleet.LabelLeaf}
 type placed struct {
 	host *Candidate
 	at   [len(nearness)]int // the value's number; 0: not said
+
+	fabric uint64 // see summary
+	rate   int64
 }
 
 // pickNear is pickAll for a group of which no two pods are on one host, on hosts that are near each other. False: none of the hosts that
-// would do says where it is, or there are too few of them.
+// would do says where it is or has a fabric, or there are too few of them.
 func (x *Index) pickNear(g *Group, instead Instead) ([]Choice, bool) {
 	hosts, told := x.fitting(&g.Request, instead)
 	for refused := 0; told && len(hosts) >= g.Count && refused < mostRefused; refused++ {
-		hosts = near(hosts, g.Count)
+		hosts = near(onFabric(hosts, g.Count), g.Count)
 		choices := make([]Choice, 0, g.Count)
 		for i, p := range hosts[:g.Count] {
 			choice := Choice{Host: p.host.Host.ID, GPUs: chooseGPUs(g.GPU, p.host), DataCenter: p.host.Host.DataCenter}
@@ -43,7 +46,7 @@ func (x *Index) pickNear(g *Group, instead Instead) ([]Choice, bool) {
 // mostRefused is after how many hosts that do not do after all nearness does not matter any more.
 const mostRefused = 16
 
-// fitting lists the hosts that fit a request, the best first, and reports whether one of them says where it is.
+// fitting lists the hosts that fit a request, the best first, and reports whether one of them says where it is or has a fabric.
 func (x *Index) fitting(req *Request, instead Instead) (out []placed, told bool) {
 	q := ask(req)
 	s := search{question: &q, need: split3(&req.Need), instead: instead}
@@ -52,8 +55,10 @@ func (x *Index) fitting(req *Request, instead Instead) (out []placed, told bool)
 		if firstRefusal(&q, c) != passes {
 			return
 		}
-		p := placed{host: c}
-		for i, value := range c.summary().at {
+		sum := c.summary()
+		p := placed{host: c, fabric: sum.fabric, rate: sum.rate}
+		told = told || p.fabric != 0
+		for i, value := range sum.at {
 			if value == 0 {
 				continue
 			}
@@ -102,6 +107,33 @@ func (n *node) each(req *Request, need *[shares]int64, fn func(*node)) {
 		fn(n)
 		n = n.right
 	}
+}
+
+// onFabric returns the hosts of the fastest fabric that has count of them, of several that with the fewest; else those without a fabric, if
+// they are enough; else all.
+func onFabric(hosts []placed, count int) []placed {
+	groups := map[uint64][]placed{}
+	for _, p := range hosts {
+		groups[p.fabric] = append(groups[p.fabric], p)
+	}
+	var best []placed
+	for name, group := range groups {
+		if name != 0 && len(group) >= count && (best == nil || faster(group, best) < 0) {
+			best = group
+		}
+	}
+	switch {
+	case best != nil:
+		return best
+	case len(groups[0]) >= count:
+		return groups[0]
+	}
+	return hosts
+}
+
+// faster compares two groups of hosts, each of one fabric: the better one is less.
+func faster(a, b []placed) int {
+	return cmp.Or(cmp.Compare(b[0].rate, a[0].rate), len(a)-len(b), cmp.Compare(a[0].fabric, b[0].fabric))
 }
 
 // near puts count hosts first that are near each other: of one NVLink domain, else of one rack, else of one leaf switch, in each case of

@@ -161,6 +161,8 @@ func (q *question) refuses(p *pool) refusal {
 		return refusedVolume
 	case q.Networked && !p.networked:
 		return refusedTunnel
+	case q.Fabric != "" && p.fabric != q.fabric:
+		return refusedFabric
 	}
 	return passes
 }

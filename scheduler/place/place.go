@@ -19,6 +19,7 @@ type Candidate struct {
 	FreeGPUs []fleet.GPU     // healthy and not held by a pod
 	Free     fleet.Resources // what no pod holds
 	Pods     int             // pods that hold something
+	Fabrics  int             // of those, members of clusters that have the host's fabric
 	Keep     int             // percent of what falls to each free GPU that pods without GPUs leave to it; see Beside
 
 	sum *summary // nil: not worked out
@@ -79,6 +80,8 @@ type Request struct {
 	VolumeKind fleet.BackendKind
 	// Networked says that the host must have an end of the tunnel to other hosts.
 	Networked bool
+	// Fabric is the name of the fabric that the host must have, with room for another member of a cluster; empty: any, or none.
+	Fabric string
 }
 
 // Choice is where a pod goes.

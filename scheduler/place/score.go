@@ -39,7 +39,8 @@ func (g grade) compare(other grade) int {
 // question is a request with what asking and comparing hosts needs of it, worked out once.
 type question struct {
 	*Request
-	image uint64 // hash; 0: none
+	image  uint64 // hash; 0: none
+	fabric uint64 // hash; 0: any
 
 	statesCUDA bool
 	allowed    []cudaVersion
@@ -48,7 +49,7 @@ type question struct {
 
 // ask prepares a request.
 func ask(req *Request) question {
-	q := question{Request: req}
+	q := question{Request: req, fabric: hashOf(req.Fabric)}
 	if req.Image != "" {
 		full, _ := fleet.ImageName(req.Image)
 		q.image = hashOf(full)

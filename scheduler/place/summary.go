@@ -17,6 +17,9 @@ type summary struct {
 	networked bool
 	// at is where the host is, by nearness: hashes of the labels; 0: not said. Two places of one hash are taken for one.
 	at [len(nearness)]uint64
+	// fabric is the hash of the name of the fabric that the host has left for another member of a cluster; 0: none.
+	fabric uint64
+	rate   int64 // of that, in Mbit/s
 }
 
 // kindSet is a set of kinds of backends of network volumes.
@@ -85,6 +88,9 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 	}
 	s.cuda, s.volumes = parseCUDA(c.Host.Inventory.CUDA), kindSetOf(c.Host.Inventory.Volumes)
 	s.networked = c.Host.Networked()
+	if f := &c.Host.Inventory.Fabric; f.Mode != "" && c.Fabrics < f.Members() {
+		s.fabric, s.rate = hashOf(c.Host.FabricName()), f.Mbps()
+	}
 	for i := range c.Host.Inventory.GPUs {
 		s.add(c.Host.Inventory.GPUs[i].Type).total++
 	}

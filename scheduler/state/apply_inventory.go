@@ -60,7 +60,26 @@ func checkInventory(inv *fleet.Inventory) error {
 	if len(inv.Digest) > maxID {
 		return fleet.Invalid("$.inventory.digest", "must have at most 256 bytes")
 	}
-	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkConditions(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate))
+	return cmp.Or(checkPublic(inv), checkGPUs(inv.GPUs), checkConditions(inv), checkKinds(inv.Volumes), checkCertificate(&inv.Certificate),
+		checkFabric(&inv.Fabric))
+}
+
+func checkFabric(f *fleet.Fabric) error {
+	switch f.Mode {
+	case "", fleet.FabricShared, fleet.FabricFunctions:
+	default:
+		return fleet.Invalid("$.inventory.fabric.mode", "must be share, vf or empty")
+	}
+	if len(f.Ports) > fleet.MaxFabricPorts {
+		return fleet.Invalid("$.inventory.fabric.ports", "must be at most 64")
+	}
+	for _, p := range f.Ports {
+		if p.Device == "" || max(len(p.Device), len(p.Netdev), len(p.Link), len(p.State), len(p.Subnet), len(p.GUID)) > maxID ||
+			min(p.Port, p.Functions) < 0 || p.Mbps < 0 {
+			return fleet.Invalid("$.inventory.fabric.ports", "each needs a device, no text of more than 256 bytes and no negative number")
+		}
+	}
+	return nil
 }
 
 // maxTrusts bounds how many CAs a host may say that it trusts.
@@ -166,5 +185,5 @@ func sameInventory(a, b *fleet.Inventory) bool {
 		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
 		slices.Equal(a.Conditions, b.Conditions) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
-		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate) && a.Digest == b.Digest
+		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate) && a.Digest == b.Digest && a.Fabric.Equal(&b.Fabric)
 }

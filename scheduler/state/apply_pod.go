@@ -321,6 +321,7 @@ func (c ActPod) start(t *txn, old, pod *fleet.Pod) error {
 	pod.Mappings = bind.Mappings
 	pod.Status, pod.Goal, pod.Held = fleet.StatusProvisioning, fleet.GoalRun, true
 	pod.EndedAt, pod.Moving, pod.Target = time.Time{}, false, nil
+	t.joinFabric(pod)
 	err = begin(t, pod, c.At)
 	if t.interrupts(bind.Evict) {
 		pod.Waiting = c.At

@@ -42,5 +42,7 @@ func candidate(h *fleet.Host, on []*fleet.Pod, keep int) place.Candidate {
 			free = append(free, gpu)
 		}
 	}
-	return place.Candidate{Host: h, FreeGPUs: free, Free: minus(h.Inventory.Total, used), Pods: held, Keep: keep}
+	return place.Candidate{
+		Host: h, FreeGPUs: free, Free: minus(h.Inventory.Total, used), Pods: held, Fabrics: fabricsHeld(on), Keep: keep,
+	}
 }

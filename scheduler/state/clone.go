@@ -38,6 +38,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out.Inventory.Images = slices.Clone(h.Inventory.Images)
 	out.Inventory.Conditions = slices.Clone(h.Inventory.Conditions)
 	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)
+	out.Inventory.Fabric.Ports = slices.Clone(h.Inventory.Fabric.Ports)
 	out.Inventory.Certificate.Trusts = slices.Clone(h.Inventory.Certificate.Trusts)
 	out.Roles = slices.Clone(h.Roles)
 	out.Labels = maps.Clone(h.Labels)

@@ -69,6 +69,7 @@ func (c RestartCluster) apply(t *txn) (any, error) {
 	if err := t.Steps(len(members), func(i int) error { return c.restart(t, members[i].ID) }); err != nil {
 		return nil, err
 	}
+	t.shareFabric(c.ID)
 	next := *old
 	if next.Tries = 0; c.Auto {
 		next.Tries = triesBefore(old, c.At) + 1

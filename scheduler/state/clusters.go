@@ -44,6 +44,9 @@ func (c CreateCluster) apply(t *txn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, again := out.(Replay); !again {
+		t.shareFabric(c.Cluster.ID)
+	}
 	return out, nil
 }
 

@@ -295,7 +295,15 @@ func laterSamples() []sample {
 	frozen.Frozen = at(8)
 	asked.Request, asked.Joined = []byte("request"), "host0000000001"
 	told.Digest = "1:abc"
+	wired, woven := sampleInventory(), samplePod()
+	wired.Fabric = fleet.Fabric{Mode: fleet.FabricFunctions, Ports: []fleet.FabricPort{{
+		Device: "mlx5_0", Port: 1, Netdev: "ib0", Link: fleet.LinkInfiniBand, State: fleet.PortActive, Mbps: 400_000, Subnet: "fe80:0000:0000:0000",
+		GUID: "b8ce:f603:0011:2233", Functions: 8,
+	}}}
+	woven.Fabric = fleet.FabricRoCE
 	return append(out,
+		sample{"-fabric", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: wired, At: at(11)}},
+		sample{"-fabric", CreatePods{Pods: []NewPod{{Pod: woven, HostEpoch: 1}}}},
 		sample{"-once", Put[fleet.AccountSecret]{Record: fleet.AccountSecret{Account: "acme", Name: "HF_TOKEN"}, Once: sampleOnce()}},
 		sample{"-once", Put[fleet.S3Key]{Record: sampleS3Key(), Once: sampleOnce()}},
 		sample{"-drain", SetHostEligibility{
