@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,33 @@ func TestDrivesAreHiddenWhereTheyArePlugged(t *testing.T) {
 	}
 	if got := hiddenDevices(filepath.Join(sys, "none"), nil); len(got) != 0 {
 		t.Errorf("of no /sys: %q", got)
+	}
+}
+
+// TestAdaptersOfOthersAreHidden: of two, a container sees the one that is its own, and no node for management.
+func TestAdaptersOfOthersAreHidden(t *testing.T) {
+	sys := t.TempDir()
+	for i, at := range []string{"devices/pci0000:00/0000:02:00.0", "devices/pci0000:00/0000:02:00.1"} {
+		for class, name := range map[string]string{"infiniband": "mlx5_", "infiniband_verbs": "uverbs", "infiniband_mad": "umad"} {
+			name = fmt.Sprint(name, i)
+			must(t, os.MkdirAll(filepath.Join(sys, at, class, name), 0o755))
+			must(t, os.MkdirAll(filepath.Join(sys, "class", class), 0o755))
+			must(t, os.Symlink(filepath.Join(sys, at, class, name), filepath.Join(sys, "class", class, name)))
+		}
+	}
+	got := hiddenDevices(sys, []pod.Adapter{{Device: "mlx5_1", Verbs: "uverbs1"}})
+	const at = "/sys/devices/pci0000:00/0000:02:00."
+	want := []string{
+		"/sys/class/infiniband_mad", at + "0/infiniband/mlx5_0", at + "0/infiniband_mad/umad0", at + "0/infiniband_verbs/uverbs0", at + "1/infiniband_mad/umad1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("hidden: %q, want %q", got, want)
+	}
+	got = hiddenDevices(sys, nil)
+	for _, path := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs", at + "1/infiniband/mlx5_1", at + "1/infiniband_verbs/uverbs1"} {
+		if !slices.Contains(got, path) {
+			t.Errorf("a container without an adapter sees %s", path)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"gantry/agent/pod"
 	"gantry/fleet"
@@ -228,5 +229,41 @@ func TestHardLimits(t *testing.T) {
 	}
 	if n := hardLimit(text, "Max locked memory"); n != math.MaxUint64 {
 		t.Error(n)
+	}
+}
+
+// TestAMemberOfAClusterHasItsAdaptersAlone: their nodes, locked memory, and no right to raw packets unless by its own user namespace.
+func TestAMemberOfAClusterHasItsAdaptersAlone(t *testing.T) {
+	s := pod.ContainerSpec{Pod: "p", NetNS: "/run/netns/p", IDBase: 65536, Devices: pod.Devices{
+		Nodes:    []pod.DeviceNode{{Host: "/dev/infiniband/uverbs3", Path: "/dev/infiniband/uverbs3", Major: 231, Minor: 195}},
+		Adapters: []pod.Adapter{{Device: "mlx5_3", Verbs: "uverbs3"}},
+	}}
+	build := func(s pod.ContainerSpec, h host) *specs.Spec {
+		t.Helper()
+		got, err := buildSpec(s, &image{config: ocispec.ImageConfig{Cmd: []string{"a"}}}, specs.User{}, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	locked := func(spec *specs.Spec) uint64 { return spec.Process.Rlimits[1].Hard }
+	raw := func(spec *specs.Spec) bool {
+		return slices.Contains(spec.Process.Capabilities.Effective, "CAP_NET_RAW")
+	}
+	h := host{limits: hostLimits{files: 9, locked: 8 << 20}, users: "/run/g/users/p"}
+	got := build(s, h)
+	if rules := got.Linux.Resources.Devices; len(rules) != 2 || rules[0].Allow || *rules[1].Major != 231 || *rules[1].Minor != 195 || rules[1].Access != "rw" {
+		t.Errorf("device rules %+v", rules)
+	}
+	if locked(got) != unix.RLIM_INFINITY || !raw(got) {
+		t.Errorf("in a user namespace: %d bytes locked, raw packets %v", locked(got), raw(got))
+	}
+	h.users = ""
+	if got = build(s, h); raw(got) {
+		t.Error("root of the host may send raw packets")
+	}
+	s.Devices = pod.Devices{}
+	if got = build(s, h); locked(got) != 8<<20 || !raw(got) {
+		t.Errorf("a pod without adapters: %d bytes locked, raw packets %v", locked(got), raw(got))
 	}
 }
