@@ -51,6 +51,12 @@ type FabricPort struct {
 	Functions int `cbor:"9,keyasint,omitempty"`
 }
 
+// FabricOffer is a kind of fabric that hosts have.
+type FabricOffer struct {
+	Kind string // LinkInfiniBand or FabricRoCE
+	Mbps int64  // that the fastest of them gives a member
+}
+
 // Usable returns the ports that members get: active ones of one kind and subnet, InfiniBand where there is any, with functions where
 // each member is to have its own.
 func (f *Fabric) Usable() []FabricPort {

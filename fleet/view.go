@@ -160,6 +160,7 @@ type GPUOffer struct {
 	Stock        Availability // for the count and tier asked for
 	Centers      []CenterStock
 	CUDA         []string // versions that hosts with this type offer, newest first
+	Fabrics      []FabricOffer
 }
 
 // CPUOffer is a CPU flavor with what the fleet has of it.

@@ -68,6 +68,8 @@ func newWarehouse(v *state.View, cloud fleet.Cloud, countries []string) *warehou
 type machines struct {
 	most map[tiered]int      // GPUs of a type, of one host of the tier
 	cuda map[string][]string // versions of the hosts that have a GPU type
+
+	fabrics map[string]map[string]int64 // rates, by GPU type and kind
 }
 
 // tiered is a GPU type in a tier.
@@ -77,7 +79,7 @@ type tiered struct {
 }
 
 func machinesOf(hosts *place.Index) machines {
-	out := machines{map[tiered]int{}, map[string][]string{}}
+	out := machines{map[tiered]int{}, map[string][]string{}, map[string]map[string]int64{}}
 	well := map[string]int{} // GPUs of a host that are in service, by type
 	hosts.All(func(c *place.Candidate) {
 		clear(well)
@@ -89,7 +91,11 @@ func machinesOf(hosts *place.Index) machines {
 			}
 			well[inv.GPUs[i].Type] += n
 		}
+		kind := inv.Fabric.Kind()
 		for gpu, n := range well {
+			if kind != "" {
+				out.addFabric(gpu, kind, inv.Fabric.Mbps())
+			}
 			at := tiered{gpu, c.Host.Cloud}
 			out.most[at] = max(out.most[at], n)
 			if inv.CUDA != "" && !slices.Contains(out.cuda[gpu], inv.CUDA) {
@@ -103,6 +109,13 @@ func machinesOf(hosts *place.Index) machines {
 	return out
 }
 
+func (m *machines) addFabric(gpu, kind string, mbps int64) {
+	if m.fabrics[gpu] == nil {
+		m.fabrics[gpu] = map[string]int64{}
+	}
+	m.fabrics[gpu][kind] = max(m.fabrics[gpu][kind], mbps)
+}
+
 func (w *warehouse) gpus(t fleet.GPUType, q fleet.CatalogQuery) fleet.GPUOffer {
 	spec := fleet.PodSpec{GPU: &fleet.GPURequest{Type: t.ID, Count: max(q.Count, 1)}, DiskGB: defaultDiskGPU}
 	req := place.Request{GPU: spec.GPU, Need: leastNeed(&spec), Cloud: w.cloud}
@@ -112,6 +125,9 @@ func (w *warehouse) gpus(t fleet.GPUType, q fleet.CatalogQuery) fleet.GPUOffer {
 	out := fleet.GPUOffer{
 		GPUType: t, MaxSecure: w.most[tiered{t.ID, fleet.CloudSecure}], MaxCommunity: w.most[tiered{t.ID, fleet.CloudCommunity}],
 		CUDA: w.cuda[t.ID],
+	}
+	for _, kind := range slices.Sorted(maps.Keys(w.fabrics[t.ID])) {
+		out.Fabrics = append(out.Fabrics, fleet.FabricOffer{Kind: kind, Mbps: w.fabrics[t.ID][kind]})
 	}
 	out.Stock, out.Centers = w.stock(req)
 	return out

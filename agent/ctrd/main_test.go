@@ -33,6 +33,9 @@ import (
 var loggerPath string
 
 func TestMain(m *testing.M) {
+	if os.Getenv("GANTRY_GUEST") != "" { // there are no daemons there
+		os.Exit(m.Run())
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "gl")
 		if err != nil {

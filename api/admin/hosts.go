@@ -76,10 +76,32 @@ type Host struct {
 	Runtime      v2.Text         `json:"runtime" doc:"Container runtime, or null."`
 	AgentVersion v2.Text         `json:"agentVersion" doc:"Version of its agent, or null."`
 	RuntimeClass v2.Text         `json:"runtimeClass" doc:"What isolates its pods beyond the kernel: gvisor, kata, or null."`
+	Fabric       *HostFabric     `json:"fabric" doc:"Its network with RDMA for pods of clusters, or null."`
 	Images       int             `json:"images" doc:"Images that it has, of which at most 200 are counted."`
 	Conditions   []HostCondition `json:"conditions" doc:"What it does without, or what is wrong with it."`
 	JoinedAt     v2.Time         `json:"joinedAt" doc:"When it joined."`
 	StateSince   *v2.Time        `json:"stateSince" doc:"When its state last changed, or null."`
+}
+
+// HostFabric is what a host has of a network with RDMA.
+type HostFabric struct {
+	Mode  string       `json:"mode" doc:"How pods of clusters get it: share: all use the host's devices; vf: each has virtual functions of its own." enum:"share,vf"`
+	Kind  v2.Text      `json:"kind" doc:"InfiniBand or RoCE; null while they get none, since no port is fit."`
+	Gbps  float64      `json:"gbps" doc:"Rate in Gbit/s of all ports that a pod gets."`
+	Ports []FabricPort `json:"ports" doc:"Ports of its devices."`
+}
+
+// FabricPort is a port of an RDMA device.
+type FabricPort struct {
+	Device    string  `json:"device" doc:"Name of the device." example:"mlx5_0"`
+	Port      int     `json:"port" doc:"Number of the port."`
+	Netdev    v2.Text `json:"netdev" doc:"Its network interface, or null."`
+	LinkLayer string  `json:"linkLayer" doc:"InfiniBand or Ethernet."`
+	State     string  `json:"state" doc:"ACTIVE, DOWN, INIT, ARMED or ACTIVE_DEFER."`
+	Gbps      float64 `json:"gbps" doc:"Rate in Gbit/s."`
+	Subnet    v2.Text `json:"subnet" doc:"Subnet prefix of InfiniBand, or null."`
+	GUID      v2.Text `json:"guid" doc:"Node GUID of the device, or null."`
+	Functions int     `json:"functions" doc:"Virtual functions of the device that pods can have."`
 }
 
 // HostDrain is what was said of a drain.

@@ -152,7 +152,7 @@ func listGPUs(ctx context.Context, svc CatalogService, c *call, _ *none) (*v2.GP
 	}
 	out := &v2.GPUList{GPUs: []v2.GPUType{}}
 	for _, o := range view.GPUs {
-		out.GPUs = append(out.GPUs, gpuRecord(o, stock))
+		out.GPUs = append(out.GPUs, gpuRecord(o, stock, slices.Contains(c.args["product"], "CLUSTER")))
 	}
 	return out, nil
 }

@@ -7,7 +7,7 @@ import (
 	"gantry/fleet"
 )
 
-func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
+func gpuRecord(o fleet.GPUOffer, stock, cluster bool) v2.GPUType {
 	out := v2.GPUType{
 		ID: o.ID, Name: o.Name, Pool: v2.Text(o.Pool), Manufacturer: o.Manufacturer, Memory: o.MemoryGB,
 		Secure: o.Secure > 0 || o.MaxSecure > 0, Community: o.Community > 0 || o.MaxCommunity > 0,
@@ -21,6 +21,12 @@ func gpuRecord(o fleet.GPUOffer, stock bool) v2.GPUType {
 	out.Availability, out.DataCenters, out.CUDAVersions = stockOrNone(o.Stock), centerStocks(o.Centers), []v2.CUDAVersion{}
 	for _, v := range o.CUDA {
 		out.CUDAVersions = append(out.CUDAVersions, v2.CUDAVersion{Version: v, Available: true})
+	}
+	if cluster {
+		out.Fabrics = []v2.Fabric{}
+		for _, f := range o.Fabrics {
+			out.Fabrics = append(out.Fabrics, v2.Fabric{Kind: f.Kind, Gbps: float64(f.Mbps) / 1000})
+		}
 	}
 	return out
 }

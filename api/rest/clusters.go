@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -160,6 +161,9 @@ func placeInCluster(v *fleet.PodView) *v2.PodCluster {
 	out := &v2.PodCluster{ID: p.Owner.ID, Rank: &p.Rank, Role: v.Cluster.Role(p.Rank)}
 	if at, ok := p.ClusterPlace(); ok {
 		out.IP = at.Addr.String()
+	}
+	if p.Status.Active() {
+		out.Fabric, _, _ = strings.Cut(p.Fabric, " ") // the rest tells operators' fabrics apart
 	}
 	return out
 }

@@ -49,6 +49,7 @@ func hostRecord(v fleet.HostView) admin.Host {
 	if inv.PublicIP != "" && inv.PortTo > 0 {
 		out.PublicPorts = &admin.PortRange{From: inv.PortFrom, To: inv.PortTo}
 	}
+	out.Fabric = fabricRecord(&inv.Fabric)
 	for _, g := range inv.GPUs {
 		out.GPUs = append(out.GPUs, admin.HostGPU{
 			UUID: g.UUID, Type: g.Type, MemoryMB: g.MemoryMB, NUMA: g.NUMA, Island: g.Island,
@@ -106,4 +107,19 @@ func wantedHosts(c *call) (func(*fleet.Host) bool, error) {
 		}
 		return true
 	}, nil
+}
+
+// fabricRecord shows a host's fabric; nil: it has none.
+func fabricRecord(f *fleet.Fabric) *admin.HostFabric {
+	if f.Mode == "" {
+		return nil
+	}
+	out := &admin.HostFabric{Mode: string(f.Mode), Kind: v2.Text(f.Kind()), Gbps: float64(f.Mbps()) / 1000, Ports: []admin.FabricPort{}}
+	for _, p := range f.Ports {
+		out.Ports = append(out.Ports, admin.FabricPort{
+			Device: p.Device, Port: p.Port, Netdev: v2.Text(p.Netdev), LinkLayer: p.Link, State: p.State, Gbps: float64(p.Mbps) / 1000,
+			Subnet: v2.Text(p.Subnet), GUID: v2.Text(p.GUID), Functions: p.Functions,
+		})
+	}
+	return out
 }

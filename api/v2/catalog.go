@@ -14,6 +14,13 @@ type GPUType struct {
 	Availability string        `json:"availability,omitempty" doc:"What is free for the count and tier asked for." enum:"NONE,LOW,MEDIUM,HIGH"`
 	DataCenters  []CenterStock `json:"dataCenters,omitzero" doc:"What each data center has free."`
 	CUDAVersions []CUDAVersion `json:"cudaVersions,omitzero" doc:"CUDA versions that hosts with this type offer, newest first."`
+	Fabrics      []Fabric      `json:"fabrics,omitzero" doc:"With product=CLUSTER: networks with RDMA that hosts with this type pass into pods of clusters." gantry:"true"`
+}
+
+// Fabric is a network with RDMA.
+type Fabric struct {
+	Kind string  `json:"kind" doc:"Kind of network." enum:"InfiniBand,RoCE"`
+	Gbps float64 `json:"gbps" doc:"Rate in Gbit/s of all adapters of a pod together, on the fastest host." minimum:"0" example:"3200"`
 }
 
 // GPUPrice is in USD per GPU and hour.

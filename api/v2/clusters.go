@@ -67,6 +67,8 @@ type PodCluster struct {
 	Rank *int   `json:"rank" doc:"Number of the pod, from 0; NODE_RANK."`
 	Role string `json:"role,omitempty" doc:"What it is in a SLURM or RAY cluster." enum:"SLURM_CONTROLLER,SLURM_COMPUTE,RAY_HEAD,RAY_WORKER"`
 	IP   string `json:"ip,omitempty" doc:"Its address in the cluster's network; it never changes."`
+
+	Fabric string `json:"fabric,omitempty" doc:"Network with RDMA whose devices are in the pod, as in all of the cluster; absent: there is none." example:"InfiniBand" gantry:"true"`
 }
 
 // CreateClusterRequest is the body that creates a cluster.

@@ -167,11 +167,11 @@ func (cmd clusterPodsCmd) Run(ctx context.Context, a *app, c *client.Client) err
 			var rows [][]string
 			for _, p := range l.Pods {
 				rows = append(rows, []string{
-					fmt.Sprint(rankOf(p)), p.ID, string(p.Status), first(p.Cluster.Role, "-"), first(p.Cluster.IP, "-"), first(string(p.HostID), "-"),
+					fmt.Sprint(rankOf(p)), p.ID, string(p.Status), first(p.Cluster.Role, "-"), first(p.Cluster.IP, "-"), first(p.Cluster.Fabric, "-"), first(string(p.HostID), "-"),
 					first(string(p.StatusReason), "-"),
 				})
 			}
-			return table([]string{"RANK", "ID", "STATUS", "~ROLE", "IP", "~HOST", "REASON"}, rows)
+			return table([]string{"RANK", "ID", "STATUS", "~ROLE", "IP", "~FABRIC", "~HOST", "REASON"}, rows)
 		})
 	})
 }

@@ -174,6 +174,7 @@ func hostFields(h admin.Host) [][2]string {
 		{"Memory", share(h.Used.MemoryMB, h.Total.MemoryMB, 1000, "GB")},
 		{"Disk", share(h.Used.DiskGB, h.Total.DiskGB, 1, "GB")},
 		{"GPUs", gpus(h)},
+		{"Fabric", fabric(h.Fabric)},
 		{"Public ports", publicPorts(h)},
 		{"Driver", string(h.Driver)},
 		{"CUDA", string(h.CUDA)},
@@ -185,6 +186,22 @@ func hostFields(h admin.Host) [][2]string {
 		{"Joined", when(&h.JoinedAt)},
 		{"State since", when(h.StateSince)},
 	}
+}
+
+// fabric shows what pods of clusters get of a host's fabric, and the ports of which they get nothing; empty: it has none.
+func fabric(f *admin.HostFabric) string {
+	if f == nil {
+		return ""
+	}
+	var ports []string
+	for _, p := range f.Ports {
+		text := fmt.Sprintf("%s:%d %s", p.Device, p.Port, p.State)
+		if p.Functions > 0 {
+			text += fmt.Sprintf(" with %d functions", p.Functions)
+		}
+		ports = append(ports, text)
+	}
+	return fmt.Sprintf("%s, %g Gbit/s, %s: %s", first(string(f.Kind), "no fit port"), f.Gbps, f.Mode, strings.Join(ports, ", "))
 }
 
 // publicPorts shows where a host publishes tcp ports of pods; empty when it does not.

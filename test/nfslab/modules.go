@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// wantedModules are loaded in the guest, with what they depend on.
-var wantedModules = []string{"nfsd", "nfsv4", "xfs", "quota_v2", "loop", "veth", "sch_netem"}
+// wantedModules are loaded in the guest, with what they depend on; the first are what the kernel looks for by itself where it can.
+var wantedModules = []string{"crc32_generic", "crc32c_generic", "nfsd", "nfsv4", "xfs", "quota_v2", "loop", "veth", "sch_netem", "overlay", "rdma_rxe", "rdma_ucm"}
 
 // modules returns the wanted modules below a folder, each after those that it needs.
 func modules(dir string) ([]string, error) {

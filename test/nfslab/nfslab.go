@@ -38,6 +38,7 @@ type Guest struct {
 var tools = []string{
 	"exportfs", //nolint:misspell // the program's name
 	"rpc.mountd", "nfsdcld", "mkfs.xfs", "mkfs.ext4", "resize2fs", "e2fsck", "tune2fs",
+	"ip", "rdma", "runc", "ibv_rc_pingpong", "ibv_devinfo",
 }
 
 // Run builds the tests with the tag guest, starts a guest and runs them there; each package is a test below t. It needs
@@ -157,6 +158,11 @@ func build(t *testing.T, root, dir, system, initrd string, binaries []Binary) er
 			return err
 		}
 	}
+	// What libibverbs loads for soft RoCE.
+	const provider = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"
+	for _, file := range []string{"/etc/libibverbs.d/rxe.driver", provider} {
+		a.add(file, filepath.Join(system, file), 0o644)
+	}
 	return a.close()
 }
 
@@ -187,7 +193,7 @@ func compile(t *testing.T, root, out string, args ...string) error {
 
 // program adds a program with the libraries that the machine's loader finds for it, those of the guest's packages first.
 func program(ctx context.Context, a *archive, system, name string) error {
-	places := []string{filepath.Join(system, "usr/sbin"), filepath.Join(system, "sbin"), "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
+	places := []string{filepath.Join(system, "usr/sbin"), filepath.Join(system, "sbin"), filepath.Join(system, "usr/bin"), "/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 	file := ""
 	for _, place := range places {
 		if _, err := os.Stat(filepath.Join(place, name)); err == nil {

@@ -15,13 +15,13 @@ import (
 )
 
 // kernelPackage depends on the newest kernel of its kind.
-const kernelPackage = "linux-image-cloud-amd64"
+const kernelPackage = "linux-image-amd64"
 
 // unpacked are Debian packages whose programs run in the guest, with the libraries that a machine may lack.
 var unpacked = []string{
 	"nfs-kernel-server", "libtirpc3", "libtirpc-common", "libevent-core-2.1-7", "libwrap0", "libnsl2", "libsqlite3-0", "libcap2",
 	"libblkid1", "libuuid1", "libgssapi-krb5-2", "libkrb5-3", "libk5crypto3", "libkrb5support0", "libkeyutils1", "libcom-err2",
-	"xfsprogs", "libinih1", "liburcu8",
+	"xfsprogs", "libinih1", "liburcu8", "ibverbs-utils", "ibverbs-providers", "libibverbs1", "libnl-3-200", "libnl-route-3-200",
 }
 
 // packages returns the folder into which the packages are unpacked. They are downloaded once; nothing is installed.
