@@ -67,6 +67,12 @@ func exampleAccount() v2.Account {
 	return v2.Account{ID: "a5f8k2m7q1w4z9", Name: "research", Egress: wordOpen, CreatedAt: exampleTime(0), Limits: exampleAccountLimits()}
 }
 
+func exampleFabric() *admin.HostFabric {
+	return &admin.HostFabric{Mode: "share", Kind: "InfiniBand", Gbps: 400, Ports: []admin.FabricPort{{
+		Device: "mlx5_0", Port: 1, Netdev: "ib0", LinkLayer: "InfiniBand", State: "ACTIVE", Gbps: 400, Subnet: "fe80:0000:0000:0000", GUID: "b8ce:f603:0011:2233",
+	}}}
+}
+
 func exampleHost() admin.Host {
 	since := exampleTime(1)
 	return admin.Host{
@@ -74,6 +80,6 @@ func exampleHost() admin.Host {
 		Labels: admin.Labels{"rack": "b4"}, Roles: []string{"storage"}, Volumes: []string{"nfs", "cephfs", "local"}, Epoch: 1,
 		Total: admin.Amounts{MilliCPU: 127000, MemoryMB: 1000000, DiskGB: 3000}, Used: admin.Amounts{MilliCPU: 16000, MemoryMB: 120000, DiskGB: 20},
 		Conditions: []admin.HostCondition{}, GoneGPUs: []admin.GoneGPU{}, GPUs: []admin.HostGPU{{UUID: "GPU-0b1c2d3e-0000-0000-0000-000000000000", Type: "NVIDIA H100 80GB HBM3", MemoryMB: 80000, Island: 1}},
-		UsedGPUs: 1, Pods: 1, CUDA: "12.8", Driver: "570.86", JoinedAt: exampleTime(0), StateSince: &since,
+		UsedGPUs: 1, Pods: 1, Fabric: exampleFabric(), CUDA: "12.8", Driver: "570.86", JoinedAt: exampleTime(0), StateSince: &since,
 	}
 }

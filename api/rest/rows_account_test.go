@@ -187,6 +187,9 @@ func accountLimitRows() []row {
 			}
 		}
 	}
+	roomy := func(name string, value int64) func(*testing.T, *plane.Plane) {
+		return func(t *testing.T, p *plane.Plane) { roomForTwo(t, p); most(name, value)(t, p) }
+	}
 	refused := func(name, path, body string, setup func(*testing.T, *plane.Plane)) row {
 		return row{topic: "account-limits", name: name, rule: "403 quota exceeded", method: "POST", path: path, key: plane.User, body: body, setup: setup}
 	}
@@ -208,6 +211,9 @@ func accountLimitRows() []row {
 		refused("dry-run", "/v2/pods?dryRun=true", gpuBody, most("gpus", 0)),
 		refused("bytes", "/v2/pods", gpuBody, most("specificationBytes", 1)),
 		refused("spend", "/v2/pods", gpuBody, most("spendPerHour", 1)),
+		refused("clusters", "/v2/clusters", clusterBody, roomy("clusters", 0)),
+		refused("cluster-pods", "/v2/clusters", clusterBody, roomy("pods", 1)),
+		refused("cluster-gpus", "/v2/clusters?dryRun=true", clusterBody, roomy("gpus", 15)),
 		refused("volumes", "/v2/network-volumes", volume, most("networkVolumes", 0)),
 		refused("volume-gb", "/v2/network-volumes", volume, most("networkVolumeGB", 99)),
 		again,

@@ -11,7 +11,7 @@ import (
 
 func init() {
 	addRows(instantRows, "201 cluster", "200 clusters", "200 cluster record", "200 cluster renamed", "204 cluster", "200 pods of a cluster",
-		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods", "200 cluster restarted")
+		"dry run of a cluster", "409 member of a cluster", "422 cluster", "all or nothing", "200 clusters' pods", "200 cluster restarted", "409 cluster in the wrong state")
 }
 
 const (
@@ -58,6 +58,19 @@ func runningCluster(t *testing.T, p *plane.Plane) {
 	}
 }
 
+// endedMember is runningCluster of which something beside its owner stops or terminates the first member, such as a lack of credit.
+func endedMember(how fleet.Trigger) func(*testing.T, *plane.Plane) {
+	return func(t *testing.T, p *plane.Plane) {
+		t.Helper()
+		runningCluster(t, p)
+		members, err := p.ClusterMembers(t.Context(), p.Who(plane.User))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.EndMember(members[0].Pod.ID, how)
+	}
+}
+
 func instantRows() []row {
 	v := func(name, rule, method, path, key, body string, setup func(*testing.T, *plane.Plane)) row {
 		return row{topic: "clusters", name: name, rule: rule, method: method, path: "/v2/clusters" + path, key: key, body: body, setup: setup}
@@ -97,6 +110,8 @@ func instantRows() []row {
 			runningCluster(t, p)
 			p.SetBroke(plane.User, true)
 		}),
+		v("restart-stopping", "409 cluster in the wrong state", "POST", "/"+clusterID+"/restart", plane.User, "", endedMember(fleet.ActionStop)),
+		v("restart-terminated", "409 cluster in the wrong state", "POST", "/"+clusterID+"/restart", plane.User, "", endedMember(fleet.ActionTerminate)),
 		v("restart-foreign", "404 foreign object", "POST", "/"+clusterID+"/restart", plane.Other, "", own),
 		v("restart-reader", "403 key without the permission", "POST", "/"+clusterID+"/restart", plane.Reader, "", own),
 		of("delete", "204 cluster", "DELETE", plane.User, ""),

@@ -91,6 +91,12 @@ func (p *Plane) Report(id fleet.PodID, event fleet.Trigger, change ...func(*stat
 	return nil
 }
 
+// EndMember stops or terminates a member of a cluster, as only its cluster does.
+func (p *Plane) EndMember(id fleet.PodID, how fleet.Trigger) {
+	pod, _ := p.Record(id)
+	p.Do(state.ActPod{Account: pod.Account, Pod: id, Owner: pod.Owner, Action: how, At: p.Now()})
+}
+
 // Lock locks a pod, or unlocks it.
 func (p *Plane) Lock(id fleet.PodID, locked bool) {
 	p.t.Helper()
