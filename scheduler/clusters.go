@@ -88,7 +88,7 @@ func (s *Service) planCluster(
 		if account.Prepaid && !v.Covers(who.Account, hourly, cmd.Cluster.CreatedAt) {
 			return fleet.NoCredit("Your account balance is too low to rent a cluster", hourly, v.Balance(who.Account, cmd.Cluster.CreatedAt))
 		}
-		return v.MayCluster(&cmd.Cluster)
+		return v.MayCluster(&cmd.Cluster, cmd.Pods)
 	})
 }
 

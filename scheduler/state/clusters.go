@@ -163,5 +163,14 @@ func (v *View) Clusters() (out []*fleet.Cluster) {
 	return out
 }
 
-// MayCluster refuses a new cluster that its account may not have, as Apply does. Errors: quota_exceeded.
-func (v *View) MayCluster(c *fleet.Cluster) error { return v.mayHave(c.Account, clusters().counts(c)) }
+// MayCluster refuses a new cluster with its members that its account may not have, as Apply does. Errors: quota_exceeded.
+func (v *View) MayCluster(c *fleet.Cluster, members []NewPod) error {
+	more, prices := clusters().counts(c), storagePrices(v.tb.catalog.Rows[onlyKey])
+	for i := range members {
+		p := &members[i].Pod
+		for what, n := range rented(nil, p.Owner, &p.Spec, p.HourlyRate, prices) {
+			more[what] += n
+		}
+	}
+	return v.mayHave(c.Account, more)
+}
