@@ -142,6 +142,8 @@ type Private struct {
 	KeyAge time.Duration // after which the tunnel has another key; 0: never
 	// Resolve finds the addresses of a scheduler that is known by its name; nil: the host's resolver does.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// MTU is that of overlay.Config.
+	MTU func(addr netip.Addr) int
 	// Within runs a function in a named network namespace; nil: pods are not asked to reach each other.
 	Within func(namespace string, f func() error) error
 }

@@ -176,7 +176,7 @@ func newNetwork(ctx context.Context, c Config, j joined, book *ledger.Ledger, ch
 	want := netctl.Config{Instance: c.Instance, Subnet: subnet, MTU: podMTU, Flows: c.PodConnections}
 	p := c.Private
 	overlays := overlay.New(overlay.Config{
-		Host: j.id, Control: c.Network, Tunnel: p.Tunnel, Port: p.Port, NewNames: p.NewNames, Resolv: hostsConf, Find: p.Find,
+		Host: j.id, Control: c.Network, Tunnel: p.Tunnel, Port: p.Port, NewNames: p.NewNames, Resolv: hostsConf, Find: p.Find, MTU: p.MTU,
 		// What it was told of private networks, and the tunnel's private key.
 		File: filepath.Join(c.Dir, "networks.bin"), KeyFile: filepath.Join(c.Dir, "wireguard.key"), KeyAge: p.KeyAge,
 		Barred: j.where.Addresses(p.Resolve).All, Changed: changed, Sample: c.Metrics != "", Log: c.Log,

@@ -22,6 +22,8 @@ type Overlay struct {
 	CreatedAt time.Time    `cbor:"5,keyasint"`
 	Rev       uint64       `cbor:"6,keyasint"` // grows with every change of a member that hosts have to know
 	Next      uint32       `cbor:"7,keyasint"` // where the search for a free address goes on, counted from the first of CIDR
+	// MTU is that of pods' links in bytes: what all hosts of a cluster's members carry; 0: that of the settings.
+	MTU int `cbor:"8,keyasint,omitempty"`
 }
 
 // OverlayMember is an address of an overlay that a pod has, or had.
@@ -114,4 +116,13 @@ type HostTunnel struct {
 	Plain netip.Addr `cbor:"3,keyasint,omitzero"`
 	// UserSpace says that the tunnel is a process, since the kernel has none.
 	UserSpace bool `cbor:"4,keyasint,omitempty"`
+	// MTU is that of the interface with the host's own address for others, in bytes; 0: unknown.
+	MTU int `cbor:"5,keyasint,omitempty"`
 }
+
+// The bounds of the MTU of links in overlays, in bytes, and what the underlay must carry beyond that.
+const (
+	MinOverlayMTU   = 1280
+	MaxOverlayMTU   = 8930
+	OverlayOverhead = 130
+)

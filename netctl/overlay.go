@@ -24,6 +24,8 @@ type Overlay struct {
 	VNI uint32
 	// CIDR holds all its members, masked, of IPv4.
 	CIDR netip.Prefix
+	// MTU is that of its bridge and of pods' links in it, in bytes; 0: that of the underlay.
+	MTU int
 	// Members is sorted by address, without repetition. Nobody changes it in place: copies share it. Those of this host are
 	// reached through their pods' places, and are here for completeness.
 	Members []Member
@@ -83,13 +85,8 @@ type Drop struct {
 	Packets, Bytes uint64
 }
 
-// OverlayMTU is that of overlays' bridges and of pods' links in them.
-func (c Config) OverlayMTU() int {
-	if c.Underlay.MTU == 0 {
-		return c.MTU
-	}
-	return c.Underlay.MTU
-}
+// OverlayMTU is that of an overlay's bridge and of pods' links in it.
+func (c Config) OverlayMTU(o Overlay) int { return cmp.Or(o.MTU, c.Underlay.MTU, c.MTU) }
 
 // VXLAN says whether overlays have a link to other hosts.
 func (u Underlay) VXLAN() bool {
@@ -103,7 +100,7 @@ func (u Underlay) Equal(o Underlay) bool {
 
 // Equal says whether both are the same.
 func (o Overlay) Equal(p Overlay) bool {
-	return o.VNI == p.VNI && o.CIDR == p.CIDR && slices.Equal(o.Members, p.Members)
+	return o.VNI == p.VNI && o.CIDR == p.CIDR && o.MTU == p.MTU && slices.Equal(o.Members, p.Members)
 }
 
 // Member finds a member by its address.
@@ -208,7 +205,11 @@ func diffOverlays(have, want Config) (gone, come []Op) {
 }
 
 func overlayLine(instance string, o Overlay) string {
-	return fmt.Sprintf("overlay %d bridge %s cidr %s", o.VNI, OverlayBridge(instance, o.VNI), o.CIDR)
+	line := fmt.Sprintf("overlay %d bridge %s cidr %s", o.VNI, OverlayBridge(instance, o.VNI), o.CIDR)
+	if o.MTU != 0 {
+		line += fmt.Sprintf(" mtu %d", o.MTU)
+	}
+	return line
 }
 
 func (c Config) writeOverlays(b *strings.Builder) {
@@ -277,6 +278,9 @@ func (o Overlay) check() error {
 	}
 	if !o.CIDR.IsValid() || !o.CIDR.Addr().Is4() || o.CIDR != o.CIDR.Masked() || o.CIDR.Bits() < 8 || o.CIDR.Bits() > 29 {
 		return errors.New("cidr: want a masked IPv4 prefix of /8 to /29")
+	}
+	if o.MTU != 0 && (o.MTU < minMTU || o.MTU > maxMTU) {
+		return fmt.Errorf("mtu: want 0, or %d to %d", minMTU, maxMTU)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func encodeTunnel(t fleet.HostTunnel) *agentrpc.HostTunnel {
 	if t.PublicKey == "" {
 		return nil
 	}
-	out := &agentrpc.HostTunnel{PublicKey: t.PublicKey, UserSpace: t.UserSpace}
+	out := &agentrpc.HostTunnel{PublicKey: t.PublicKey, UserSpace: t.UserSpace, Mtu: int32(t.MTU)} //nolint:gosec // small
 	if t.Endpoint.IsValid() {
 		out.Endpoint = t.Endpoint.String()
 	}

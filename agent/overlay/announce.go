@@ -102,10 +102,14 @@ func (k *Reconciler) announce(ctx context.Context) {
 	}
 	k.mu.Unlock()
 	endpoint, plain, err := k.Find(ctx, port)
+	mtu := 0
+	if k.MTU != nil && plain.IsValid() {
+		mtu = k.MTU(plain)
+	}
 	k.mu.Lock()
 	before := k.says
 	if k.found = err == nil; err == nil {
-		k.says.Endpoint, k.says.Plain = endpoint, plain
+		k.says.Endpoint, k.says.Plain, k.says.MTU = endpoint, plain, mtu
 		if plain == endpoint.Addr() {
 			k.says.Plain = netip.Addr{}
 		}

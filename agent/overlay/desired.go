@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	leastMTU   = 1280
-	mostMTU    = 8930
+	leastMTU   = fleet.MinOverlayMTU
+	mostMTU    = fleet.MaxOverlayMTU
 	mostVNI    = 1<<24 - 1
 	leastBits  = 8 // of the range of an overlay
 	mostBits   = 29
@@ -54,6 +54,7 @@ type network struct {
 	account fleet.AccountID
 	vni     uint32
 	cidr    netip.Prefix
+	mtu     int // 0: that of the settings
 	rev     uint64
 	asked   bool     // for everything, after a gap
 	members []member // by address
@@ -168,7 +169,12 @@ func (t *desired) change(in *agentrpc.OverlayChange) (gap bool, err error) {
 		gap, n.asked = !n.asked, true
 		return gap, errGap
 	}
-	next := network{id: id, account: fleet.AccountID(in.GetAccountId()), vni: in.GetVni(), cidr: cidr, rev: in.GetTo(), changes: t.count()}
+	next := network{
+		id: id, account: fleet.AccountID(in.GetAccountId()), vni: in.GetVni(), cidr: cidr, rev: in.GetTo(), changes: t.count(), mtu: int(in.GetMtu()),
+	}
+	if next.mtu != 0 && (next.mtu < leastMTU || next.mtu > mostMTU) {
+		next.mtu = 0
+	}
 	if in.GetFrom() != 0 {
 		next.members = n.members
 	}

@@ -48,7 +48,9 @@ type Config struct {
 	Resolv   string // file with the host's own resolvers
 	// Find tells where other hosts reach a WireGuard that listens on the port here, and the host's own address for hosts of its
 	// data center, each the zero value where there is none; nil: there is neither. It is asked again and again.
-	Find    func(ctx context.Context, port uint16) (endpoint netip.AddrPort, plain netip.Addr, err error)
+	Find func(ctx context.Context, port uint16) (endpoint netip.AddrPort, plain netip.Addr, err error)
+	// MTU returns the MTU of the interface with an address of the host; 0: there is none. Nil: nobody knows.
+	MTU     func(addr netip.Addr) int
 	File    string        // what was told is kept here
 	KeyFile string        // the tunnel's private key
 	KeyAge  time.Duration // after which there is a new one; 0: never

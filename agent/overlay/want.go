@@ -77,7 +77,9 @@ func (k *Reconciler) overlay(vni uint32) netctl.Overlay {
 		}
 	}
 	if n := k.desired.byVNI(vni); n != nil && (n.cidr == out.CIDR || len(here) == 0) {
-		out.CIDR = n.cidr
+		if out.CIDR = n.cidr; n.mtu != k.desired.settings.mtu {
+			out.MTU = n.mtu
+		}
 		via := k.via()
 		out.Members = make([]netctl.Member, 0, len(n.members)+len(here))
 		for _, m := range n.members {
@@ -110,6 +112,9 @@ func (k *Reconciler) tunnelConfig() (tunnel.Config, bool) {
 	s := k.desired.settings
 	out := tunnel.Config{
 		Instance: k.host.Instance, Addr: s.addr, Range: s.tunnels, ListenPort: cmp.Or(k.Port, s.wireport), VXLANPort: s.vxlan, MTU: s.mtu, Key: k.key,
+	}
+	for _, n := range k.desired.overlays {
+		out.MTU = max(out.MTU, n.mtu)
 	}
 	// One host that says what another one said before must not be the end of the tunnel to all.
 	keys, addrs := map[string]bool{k.key.Public(): true}, map[netip.Addr]bool{}

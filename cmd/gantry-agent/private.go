@@ -136,7 +136,7 @@ func (c *runCmd) private(ctx context.Context, host *kernel.Controller, log *slog
 		return agent.Private{}, err
 	}
 	out := agent.Private{
-		Port: port, KeyAge: c.WireguardKeyAge, Within: kernel.Within,
+		Port: port, KeyAge: c.WireguardKeyAge, Within: kernel.Within, MTU: host.MTUOf,
 		Find: func(ctx context.Context, port uint16) (netip.AddrPort, netip.Addr, error) {
 			return c.find(ctx, c.portFlags, host, port)
 		},

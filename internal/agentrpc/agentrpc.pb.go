@@ -2635,6 +2635,7 @@ type OverlayChange struct {
 	To            uint64                 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
 	Put           []*OverlayMember       `protobuf:"bytes,7,rep,name=put,proto3" json:"put,omitempty"`
 	Gone          []string               `protobuf:"bytes,8,rep,name=gone,proto3" json:"gone,omitempty"` // addresses
+	Mtu           int32                  `protobuf:"varint,9,opt,name=mtu,proto3" json:"mtu,omitempty"`  // of pods' links; 0: that of the settings
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2723,6 +2724,13 @@ func (x *OverlayChange) GetGone() []string {
 		return x.Gone
 	}
 	return nil
+}
+
+func (x *OverlayChange) GetMtu() int32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
 }
 
 type OverlayMember struct {
@@ -3943,6 +3951,7 @@ type HostTunnel struct {
 	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                    // address:port; empty: it cannot be reached, it calls others
 	Plain         string                 `protobuf:"bytes,3,opt,name=plain,proto3" json:"plain,omitempty"`                          // address for hosts of a data center with a private underlay; empty: the endpoint's
 	UserSpace     bool                   `protobuf:"varint,4,opt,name=user_space,json=userSpace,proto3" json:"user_space,omitempty"`
+	Mtu           int32                  `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"` // of the interface with its own address for other hosts; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4003,6 +4012,13 @@ func (x *HostTunnel) GetUserSpace() bool {
 		return x.UserSpace
 	}
 	return false
+}
+
+func (x *HostTunnel) GetMtu() int32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
 }
 
 type Welcome struct {
@@ -7614,7 +7630,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x0ewireguard_port\x18\v \x01(\x05R\rwireguardPort\x12\x12\n" +
 	"\x04pool\x18\f \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\r \x01(\tR\tpublicKey\"\xe0\x01\n" +
+	"public_key\x18\r \x01(\tR\tpublicKey\"\xf2\x01\n" +
 	"\rOverlayChange\x12\x1d\n" +
 	"\n" +
 	"overlay_id\x18\x01 \x01(\tR\toverlayId\x12\x1d\n" +
@@ -7625,7 +7641,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\x123\n" +
 	"\x03put\x18\a \x03(\v2!.gantry.agentrpc.v1.OverlayMemberR\x03put\x12\x12\n" +
-	"\x04gone\x18\b \x03(\tR\x04gone\"g\n" +
+	"\x04gone\x18\b \x03(\tR\x04gone\x12\x10\n" +
+	"\x03mtu\x18\t \x01(\x05R\x03mtu\"g\n" +
 	"\rOverlayMember\x12\x12\n" +
 	"\x04addr\x18\x01 \x01(\tR\x04addr\x12\x15\n" +
 	"\x06pod_id\x18\x02 \x01(\tR\x05podId\x12\x12\n" +
@@ -7736,7 +7753,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x04mbps\x18\x06 \x01(\x03R\x04mbps\x12\x16\n" +
 	"\x06subnet\x18\a \x01(\tR\x06subnet\x12\x12\n" +
 	"\x04guid\x18\b \x01(\tR\x04guid\x12\x1c\n" +
-	"\tfunctions\x18\t \x01(\x05R\tfunctions\"|\n" +
+	"\tfunctions\x18\t \x01(\x05R\tfunctions\"\x8e\x01\n" +
 	"\n" +
 	"HostTunnel\x12\x1d\n" +
 	"\n" +
@@ -7744,7 +7761,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x14\n" +
 	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
 	"\n" +
-	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xa1\x02\n" +
+	"user_space\x18\x04 \x01(\bR\tuserSpace\x12\x10\n" +
+	"\x03mtu\x18\x05 \x01(\x05R\x03mtu\"\xa1\x02\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +

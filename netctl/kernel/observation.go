@@ -38,6 +38,9 @@ func (c *Controller) lookOverlays(s *observation, links []netlink.Link) error {
 		if err != nil || instance != c.instance || name != netctl.OverlayBridge(instance, o.VNI) || l.Type() != "bridge" {
 			continue
 		}
+		if mtu := l.Attrs().MTU; mtu != s.config.OverlayMTU(netctl.Overlay{}) {
+			o.MTU = mtu
+		}
 		o.Members = s.members(s.known, o)
 		s.config.Overlays = append(s.config.Overlays, o)
 	}

@@ -22,11 +22,17 @@ func (c *Controller) SetOverlay(ctx context.Context, o netctl.Overlay) error {
 		if err := errors.Join(want.ValidatePods(), want.CheckMembers(o)); err != nil {
 			return err
 		}
+		old, known := have.Overlay(o.VNI)
+		if known && old.MTU != o.MTU { // before its bridge, by which it is seen whether this was done
+			if err := c.resizePlaces(ctx, want, o.VNI); err != nil {
+				return err
+			}
+		}
 		if _, err := c.ensureOverlay(want, o); err != nil {
 			return err
 		}
 		gone, come := changeEntries(have, want, o.VNI)
-		if old, known := have.Overlay(o.VNI); !known || old.CIDR != o.CIDR {
+		if !known || old.CIDR != o.CIDR {
 			come = append(uplinkEntries(want, o.VNI), come...)
 		}
 		err := c.changeEntries(gone, come)
@@ -138,19 +144,19 @@ func (c *Controller) ensureOverlayBridge(want netctl.Config, o netctl.Overlay) (
 			return nil, fmt.Errorf("bridge: %w", err)
 		}
 	}
-	if l != nil && l.Attrs().Alias == mark && l.Attrs().MTU == want.OverlayMTU() && l.Attrs().Flags&net.FlagUp != 0 {
+	if l != nil && l.Attrs().Alias == mark && l.Attrs().MTU == want.OverlayMTU(o) && l.Attrs().Flags&net.FlagUp != 0 {
 		return l, nil
 	}
 	if l == nil {
 		// A change of a bridge's hardware address would flush its neighbours; given here, it stays.
 		snooping, fences, mac := false, uint16(throughFences), net.HardwareAddr{0x0a, 0x67, 0xff, byte(o.VNI >> 16), byte(o.VNI >> 8), byte(o.VNI)}
-		l = &netlink.Bridge{LinkAttrs: linkAttrs(name, want.OverlayMTU(), mac), MulticastSnooping: &snooping, GroupFwdMask: &fences}
+		l = &netlink.Bridge{LinkAttrs: linkAttrs(name, want.OverlayMTU(o), mac), MulticastSnooping: &snooping, GroupFwdMask: &fences}
 		if err := c.host.LinkAdd(l); err != nil {
 			return nil, fmt.Errorf("bridge: add: %w", err)
 		}
 	}
 	err = errors.Join(
-		c.host.LinkSetMTU(l, want.OverlayMTU()), c.home.switchOn("net/ipv6/conf/"+name+"/disable_ipv6"),
+		c.host.LinkSetMTU(l, want.OverlayMTU(o)), c.home.switchOn("net/ipv6/conf/"+name+"/disable_ipv6"),
 		c.host.LinkSetUp(l), c.host.LinkSetAlias(l, mark),
 	)
 	if err != nil {
@@ -161,7 +167,7 @@ func (c *Controller) ensureOverlayBridge(want netctl.Config, o netctl.Overlay) (
 
 // ensureVXLAN makes the link to other hosts a port of the overlay's bridge. Its mark is written last.
 func (c *Controller) ensureVXLAN(name string, want netctl.Config, o netctl.Overlay, bridge netlink.Link) (changed bool, err error) {
-	mark, mtu := fmt.Sprintf("vxlan %d port %d", o.VNI, want.Underlay.Port), want.OverlayMTU()
+	mark, mtu := fmt.Sprintf("vxlan %d port %d", o.VNI, want.Underlay.Port), want.OverlayMTU(o)
 	l, err := c.linkByName(name)
 	if err != nil {
 		return false, err

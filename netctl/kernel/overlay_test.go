@@ -29,6 +29,7 @@ func TestOverlays(t *testing.T) {
 		{"failed verbs are finished", failedVerbsAreFinished},
 		{"overlays come and go", comeAndGo},
 		{"limits, policy and names", limitsPolicyAndNames},
+		{"frames as large as the wire", framesOfTheWire},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for i, h := range []*testHost{a, b} {

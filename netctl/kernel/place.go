@@ -16,7 +16,7 @@ import (
 // placeMark is the mark that the link of a pod's place has when it is right.
 func placeMark(want netctl.Config, pod netctl.Pod, at netctl.Place) string {
 	o, _ := want.Overlay(at.VNI)
-	return netctl.PlaceMark(want.Instance, pod.ID, o.CIDR.Bits(), want.OverlayMTU(), at)
+	return netctl.PlaceMark(want.Instance, pod.ID, o.CIDR.Bits(), want.OverlayMTU(o), at)
 }
 
 // ensurePlaces makes the pod's links in overlays, and takes those away that it had and should not have. fresh says that its namespace was just made.
@@ -59,7 +59,43 @@ func (c *Controller) ensurePlace(ctx context.Context, want netctl.Config, pod ne
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if l != nil && !fresh && isPort(l, bridge.Attrs().Index) && builtAs(l.Attrs().Alias) == builtAs(mark) {
+		return c.resizePlace(want, l, pod, at)
+	}
 	return c.buildPlace(ctx, want, bridge, pod, at)
+}
+
+// builtAs is a placeMark without its last word, the MTU, which alone can change while a pod runs.
+func builtAs(mark string) string {
+	i := strings.LastIndexByte(mark, ' ')
+	return mark[:max(i, 0)]
+}
+
+// resizePlace gives both ends of a pod's link the overlay's MTU. What runs there goes on.
+func (c *Controller) resizePlace(want netctl.Config, l netlink.Link, pod netctl.Pod, at netctl.Place) error {
+	ns, _, err := ensureNamespaceThere(pod.Namespace)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	end, err := ns.nl.LinkByName(at.Link)
+	if err != nil {
+		return err
+	}
+	o, _ := want.Overlay(at.VNI)
+	mtu := want.OverlayMTU(o)
+	return errors.Join(c.host.LinkSetMTU(l, mtu), ns.nl.LinkSetMTU(end, mtu), c.host.LinkSetAlias(l, placeMark(want, pod, at)))
+}
+
+// resizePlaces is resizePlace for all pods in an overlay whose links have another MTU.
+func (c *Controller) resizePlaces(ctx context.Context, want netctl.Config, vni uint32) error {
+	var faults []error
+	for _, pod := range want.Pods {
+		if at, ok := pod.Place(vni); ok {
+			faults = append(faults, c.ensurePlace(ctx, want, pod, at, false))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // buildPlace makes the link anew. What it made is taken away again when a step fails; the mark is the last step.
@@ -85,7 +121,8 @@ func (c *Controller) buildPlace(ctx context.Context, want netctl.Config, bridge 
 	if err != nil {
 		return err
 	}
-	mtu := want.OverlayMTU()
+	o, _ := want.Overlay(at.VNI)
+	mtu := want.OverlayMTU(o)
 	veth := &netlink.Veth{
 		LinkAttrs: linkAttrs(name, mtu, nil), PeerName: at.Link, PeerHardwareAddr: mac,
 		PeerNamespace: netlink.NsFd(ns.file.Fd()), PeerTxQLen: -1, PeerMTU: uint32(mtu), //nolint:gosec // checked by Config.Validate
@@ -97,7 +134,6 @@ func (c *Controller) buildPlace(ctx context.Context, want netctl.Config, bridge 
 	if err != nil {
 		return err
 	}
-	o, _ := want.Overlay(at.VNI)
 	if err := ns.nl.AddrAdd(end, addrOf(netip.PrefixFrom(at.Addr, o.CIDR.Bits()))); err != nil {
 		return fmt.Errorf("add address: %w", err)
 	}

@@ -134,3 +134,16 @@ func (c *Controller) eachAddr(f func(a netlink.Addr, l netlink.Link)) error {
 	}
 	return nil
 }
+
+// MTUOf returns the MTU of the link with an address of the host; 0: there is none.
+func (c *Controller) MTUOf(addr netip.Addr) (mtu int) {
+	err := c.eachAddr(func(a netlink.Addr, l netlink.Link) {
+		if have, ok := netip.AddrFromSlice(a.IP); ok && have.Unmap() == addr && l != nil {
+			mtu = l.Attrs().MTU
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return mtu
+}

@@ -287,7 +287,7 @@ func decodePods(in []*agentrpc.LedgerPod) []state.HostPod {
 // decodeTunnel reads a host's end of the tunnel; what cannot be read is nothing. The state decides what of it is fit for
 // other hosts.
 func decodeTunnel(in *agentrpc.HostTunnel) fleet.HostTunnel {
-	out := fleet.HostTunnel{PublicKey: word(in.GetPublicKey()), UserSpace: in.GetUserSpace()}
+	out := fleet.HostTunnel{PublicKey: word(in.GetPublicKey()), UserSpace: in.GetUserSpace(), MTU: int(in.GetMtu())}
 	if at, err := netip.ParseAddrPort(in.GetEndpoint()); err == nil {
 		out.Endpoint = at
 	}

@@ -230,7 +230,11 @@ func (c ActPod) apply(t *txn) (any, error) {
 	default:
 		return nil, c.notAllowed(old)
 	}
-	return clonePod(t.putPod(&pod)), nil
+	out := clonePod(t.putPod(&pod))
+	if c.Action == fleet.ActionStart && memberOf(&pod) != "" {
+		t.sizeNetwork(memberOf(&pod))
+	}
+	return out, nil
 }
 
 func (c ActPod) notAllowed(pod *fleet.Pod) error {

@@ -70,6 +70,7 @@ func (c RestartCluster) apply(t *txn) (any, error) {
 		return nil, err
 	}
 	t.shareFabric(c.ID)
+	t.sizeNetwork(c.ID)
 	next := *old
 	if next.Tries = 0; c.Auto {
 		next.Tries = triesBefore(old, c.At) + 1

@@ -46,6 +46,7 @@ func (c CreateCluster) apply(t *txn) (any, error) {
 	}
 	if _, again := out.(Replay); !again {
 		t.shareFabric(c.Cluster.ID)
+		t.sizeNetwork(c.Cluster.ID)
 	}
 	return out, nil
 }

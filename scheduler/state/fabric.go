@@ -39,6 +39,31 @@ func (t *txn) shareFabric(id fleet.ClusterID) {
 	}
 }
 
+// sizeNetwork gives the links of a cluster's network the frames that the interfaces of all hosts of its members carry, when that is more than
+// the settings say.
+func (t *txn) sizeNetwork(id fleet.ClusterID) {
+	o := t.base.overlays.Get(t.Txn, fleet.ClusterOverlay(id))
+	if o == nil {
+		return
+	}
+	mtu := fleet.MaxOverlayMTU
+	for _, pod := range t.base.membersOf.Keys(t.Txn, id) {
+		if p := t.base.pods.Get(t.Txn, pod); p.Status.Active() {
+			h, _ := t.host(p.Host)
+			mtu = min(mtu, h.Inventory.Tunnel.MTU-fleet.OverlayOverhead)
+		}
+	}
+	if mtu <= t.networkSettings().MTU {
+		mtu = 0
+	}
+	if o.MTU != mtu {
+		t.revise(o.ID)
+		next := *t.base.overlays.Get(t.Txn, o.ID)
+		next.MTU = mtu
+		t.putOverlay(&next)
+	}
+}
+
 // joinFabric is shareFabric for a member that starts while the others go on: it has what they have, or nothing.
 func (t *txn) joinFabric(pod *fleet.Pod) {
 	if pod.Fabric = ""; memberOf(pod) == "" {

@@ -152,3 +152,49 @@ func TestFabricsThatAreRefused(t *testing.T) {
 		w.refused(fleet.CodeInvalid, w.says(func(inv *fleet.Inventory) { inv.Fabric = f }))
 	}
 }
+
+// TestANetworkCarriesWhatAllHostsCarry: frames of a cluster's network are as large as the smallest interface of its hosts lets them be, those
+// of the settings at least.
+func TestANetworkCarriesWhatAllHostsCarry(t *testing.T) {
+	w := newWorld(t).settle().furnish()
+	least := smallNetworks().MTU
+	says := func(id fleet.HostID, mtu int) {
+		inv := inventory(id)
+		inv.Tunnel.MTU = mtu
+		w.must(UpdateInventory{Host: id, Epoch: w.host(id).Epoch, Inventory: inv, At: at(20)})
+	}
+	want := func(what string, mtu int, more bool) {
+		t.Helper()
+		w.view(func(v *View) {
+			o, _ := v.Overlay(fleet.ClusterOverlay(theCluster))
+			if o.MTU != mtu {
+				t.Errorf("%s: MTU %d, want %d", what, o.MTU, mtu)
+			}
+			for _, m := range v.OverlayMembers(o.ID, 0) {
+				if more && m.Rev >= o.Rev {
+					t.Errorf("%s: hosts do not learn of it: revision %d, a member's is %d", what, o.Rev, m.Rev)
+				}
+			}
+		})
+	}
+	says("host-a", 9000)
+	says("host-b", 9000)
+	w.must(apart(w, theCluster, "p1", "p2"))
+	want("jumbo frames on both", 9000-fleet.OverlayOverhead, true)
+	w.must(w.report("p1", fleet.EventRunning), w.report("p2", fleet.EventRunning))
+	says("host-b", 4000)
+	want("a host changed while they run", 9000-fleet.OverlayOverhead, false)
+	w.must(RestartCluster{Account: "acme", ID: theCluster, At: at(100)})
+	want("mixed", 4000-fleet.OverlayOverhead, true)
+	w.must(w.report("p1", fleet.EventRunning), w.report("p2", fleet.EventRunning), failed(w, "p2"))
+	for _, c := range []struct{ says, want int }{{0, 0}, {9000, 9000 - fleet.OverlayOverhead}, {least + fleet.OverlayOverhead, 0}, {1 << 20, 9000 - fleet.OverlayOverhead}} {
+		says("host-b", c.says)
+		p := w.pod("p2")
+		w.must(ActPod{Account: "acme", Owner: p.Owner, Pod: "p2", Action: fleet.ActionStart, At: at(160), Bind: &Binding{
+			Host: "host-b", HostEpoch: w.host("host-b").Epoch, HourlyRate: p.HourlyRate, GPUs: podOn("p2", "host-b", 1).GPUs,
+		}})
+		want("a member that is replaced", c.want, false)
+		w.must(w.report("p2", fleet.EventRunning), failed(w, "p2"))
+	}
+	w.check()
+}

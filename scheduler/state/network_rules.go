@@ -18,8 +18,8 @@ const (
 	maxOverlay    = 28 // and at most
 	minTunnelBits = 8
 	maxTunnelBits = 28
-	minMTU        = 1280
-	maxMTU        = 8930
+	minMTU        = fleet.MinOverlayMTU
+	maxMTU        = fleet.MaxOverlayMTU
 	maxPort       = 65535
 	maxMbps       = 400_000
 	maxGrace      = 24 * time.Hour

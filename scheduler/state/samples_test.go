@@ -301,6 +301,7 @@ func laterSamples() []sample {
 		GUID: "b8ce:f603:0011:2233", Functions: 8,
 	}}}
 	woven.Fabric = fleet.FabricRoCE
+	wired.Tunnel = fleet.HostTunnel{PublicKey: hostTunnel("host0000000001").PublicKey, MTU: 9000}
 	return append(out,
 		sample{"-fabric", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: wired, At: at(11)}},
 		sample{"-fabric", CreatePods{Pods: []NewPod{{Pod: woven, HostEpoch: 1}}}},

@@ -26,6 +26,7 @@ func tidyTunnel(in fleet.HostTunnel) fleet.HostTunnel {
 		return out
 	}
 	out.PublicKey, out.UserSpace = base64.StdEncoding.EncodeToString(key), in.UserSpace
+	out.MTU = min(max(in.MTU, 0), fleet.MaxOverlayMTU+fleet.OverlayOverhead)
 	if addr := usableAddr(in.Endpoint.Addr()); addr.IsValid() && in.Endpoint.Port() != 0 {
 		out.Endpoint = netip.AddrPortFrom(addr, in.Endpoint.Port())
 	}

@@ -121,7 +121,7 @@ func (e *peerIndex) overlayChange(v *state.View, o *fleet.Overlay, from uint64) 
 // encodeOverlay encodes the members of an overlay that changed after a revision; 0: all members.
 func encodeOverlay(o *fleet.Overlay, from uint64, members []fleet.OverlayMember) *agentrpc.Down {
 	out := &agentrpc.OverlayChange{
-		OverlayId: string(o.ID), AccountId: string(o.Account), Vni: o.VNI, Cidr: o.CIDR.String(), From: from, To: o.Rev,
+		OverlayId: string(o.ID), AccountId: string(o.Account), Vni: o.VNI, Cidr: o.CIDR.String(), From: from, To: o.Rev, Mtu: int32(o.MTU), //nolint:gosec // at most fleet.MaxOverlayMTU
 		Put: make([]*agentrpc.OverlayMember, 0, len(members)),
 	}
 	for i := range members {
