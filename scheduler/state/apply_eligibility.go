@@ -14,6 +14,8 @@ import (
 const (
 	reasonMoving = "it is being moved to another host: its own is drained"
 	reasonFenced = "its host was fenced"
+	// of a cluster's member, whose host has not connected since the control plane was restored
+	reasonFencedBehind = "its host was fenced before it had connected to the control plane that was restored from a copy; restart its cluster if it should run"
 	// reasonDrained is the beginning; what the operator said may follow.
 	reasonDrained = "an operator stopped it: its host is being drained"
 )
@@ -166,6 +168,9 @@ func (c FenceHost) apply(t *txn) (any, error) {
 		pod := *old
 		host.Leftovers = addLeftover(host.Leftovers, leftoverOf(&pod))
 		c.free(&pod)
+		if host.Lineage != t.lineage() && memberOf(&pod) != "" && LostHost(&pod) { // its owner may have deleted the cluster after the copy was made
+			pod.Status, pod.Reason = fleet.StatusExited, reasonFencedBehind
+		}
 		pod.Generation = generation
 		t.putPod(&pod)
 	}

@@ -207,6 +207,36 @@ func TestAnExhaustedAccountKeepsItsClusters(t *testing.T) {
 	w.check()
 }
 
+// TestAFenceAfterARestoreRestartsNoCluster whose host has not connected since: its owner may have deleted it after the copy was made.
+func TestAFenceAfterARestoreRestartsNoCluster(t *testing.T) {
+	for _, on := range []fleet.OnFailure{fleet.OnFailureRestart, fleet.OnFailureNone} {
+		for what, back := range map[string]bool{"never came back": false, "was compared": true} {
+			w := newWorld(t).settle().furnish()
+			c := clusterOf(theCluster, "p1", "p2")
+			c.Cluster.OnFailure = on
+			w.must(c)
+			w.must(w.report("p1", fleet.EventRunning), w.report("p2", fleet.EventRunning))
+			w.must(restore(7), w.back("host-b"))
+			if back {
+				w.must(w.back("host-a", w.runs("p1"), w.runs("p2")))
+			}
+			if w.host("host-a").State == fleet.HostReady {
+				w.lose("host-a")
+			}
+			w.must(FenceHost{Host: "host-a", At: at(3000)})
+			w.view(func(v *View) {
+				if got := v.ClustersInNeed(at(5000)); len(got) > 0 != back {
+					t.Errorf("%s, the host %s: %+v", on, what, got)
+				}
+			})
+			if p := w.pod("p1"); !back && (p.Status != fleet.StatusExited || !strings.Contains(p.Reason, "restored from a copy")) {
+				t.Errorf("%s: got %+v", on, p)
+			}
+			w.check()
+		}
+	}
+}
+
 // TestARestoreLeavesFailedMembers: a cluster may have restarted since the copy was made, and its owner may have deleted it after that.
 func TestARestoreLeavesFailedMembers(t *testing.T) {
 	for _, on := range []fleet.OnFailure{fleet.OnFailureRestart, fleet.OnFailureNone} {
