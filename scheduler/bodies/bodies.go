@@ -300,26 +300,36 @@ func (s *Store) Get(b queue.Body) ([]byte, error) {
 	return body, err
 }
 
-// read reads the body at an offset. Size is what it must have; -1: what its head says.
-func (f *file) read(at, size int64) (id queue.ID, body []byte, err error) {
+// next returns the size of the body at an offset, and whether it was never sealed.
+func (f *file) next(at int64) (size int64, open bool, err error) {
 	var head [headSize]byte
 	if _, err := f.f.ReadAt(head[:], at); err != nil {
-		return id, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return 0, false, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	says := int64(binary.BigEndian.Uint32(head[16:]))
-	open := says&unsealed != 0
-	says &^= unsealed
-	if size >= 0 && says != size || at+headSize+says > f.size {
+	size = says &^ unsealed
+	if at+headSize+size > f.size {
+		return 0, false, fmt.Errorf("%w: another size", ErrDamaged)
+	}
+	return size, says&unsealed != 0, nil
+}
+
+// read reads the body at an offset, of this size, with its head in one call.
+func (f *file) read(at, size int64) (id queue.ID, body []byte, err error) {
+	if at+headSize+size > f.size {
 		return id, nil, fmt.Errorf("%w: another size", ErrDamaged)
 	}
-	body = make([]byte, says)
-	if open {
-		return id, body, errUnsealed
-	}
-	if _, err := f.f.ReadAt(body, at+headSize); err != nil {
+	all := make([]byte, headSize+size)
+	if _, err := f.f.ReadAt(all, at); err != nil {
 		return id, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(head[20:]) {
+	head, body := all[:headSize], all[headSize:]
+	switch says := int64(binary.BigEndian.Uint32(head[16:])); {
+	case says&^unsealed != size:
+		return id, nil, fmt.Errorf("%w: another size", ErrDamaged)
+	case says&unsealed != 0:
+		return id, nil, errUnsealed
+	case crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(head[20:]):
 		return id, nil, fmt.Errorf("%w: wrong sum", ErrDamaged)
 	}
 	return queue.ID(head[:16]), body, nil
@@ -491,11 +501,15 @@ func (s *Store) Compact(most int64, move func(id queue.ID, from, to queue.Body) 
 // empties moves what is needed out of a file.
 func (s *Store) empties(f *file, move func(id queue.ID, from, to queue.Body) bool) error {
 	for at := int64(0); at < f.size; {
-		id, body, err := f.read(at, -1)
-		if errors.Is(err, errUnsealed) {
-			at += headSize + int64(len(body))
+		size, open, err := f.next(at)
+		if err != nil {
+			return err
+		}
+		if open {
+			at += headSize + size
 			continue
 		}
+		id, body, err := f.read(at, size)
 		if err != nil {
 			return err
 		}
