@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
 )
 
 // Desks knows what the leader does about the workers of endpoints; see workers.Workers.
 type Desks interface {
+	// Submit commits a job, and gives a worker that asks for one the first that waits, in the same entry.
+	Submit(ctx context.Context, cmd jobs.Submit) (jobs.Job, error)
 	// Statuses returns what each worker of an endpoint that is not on its way out does, and the numbers of all.
 	Statuses(id fleet.EndpointID) (map[fleet.PodID]fleet.WorkerStatus, fleet.WorkerCounts)
 	// Notes returns what else is known of workers of an endpoint that balances.

@@ -48,7 +48,7 @@ func millis(d time.Duration) uint32 { return uint32(min(d, longestJob).Milliseco
 
 // target is an endpoint some of whose jobs a caller may submit and see: its own ones, or those of a public model.
 type target struct {
-	fleet.Endpoint
+	fleet.Endpoint // shares what it refers to with the state
 	who   fleet.AccountID
 	model *fleet.ModelView // nil: the endpoint is the caller's
 }
@@ -56,16 +56,18 @@ type target struct {
 // mayInvoke returns where the caller may submit jobs: id is that of an endpoint or of a public model. Errors: not_found, forbidden.
 func mayInvoke(v *state.View, who fleet.Principal, id fleet.EndpointID) (t target, err error) {
 	t.who = who.Account
-	if e, ok := state.Find[fleet.Endpoint](v, id); ok && e.Account == who.Account {
-		t.Endpoint = e
-	} else if m, ok := v.Model(fleet.ModelID(id)); ok {
-		t.model = &m
-		if t.Endpoint, ok = state.Find[fleet.Endpoint](v, m.Endpoint); !ok {
+	e := v.Endpoint(id)
+	if e == nil || e.Account != who.Account {
+		m, ok := v.Model(fleet.ModelID(id))
+		if !ok {
 			return t, fleet.NotFound("endpoint")
 		}
-	} else {
+		t.model, e = &m, v.Endpoint(m.Endpoint)
+	}
+	if e == nil {
 		return t, fleet.NotFound("endpoint")
 	}
+	t.Endpoint = *e
 	if !who.MayInvoke(id) {
 		return t, fleet.Forbidden("the key may not submit jobs to this endpoint")
 	}
@@ -117,7 +119,10 @@ func (s *Service) SubmitJob(ctx context.Context, who fleet.Principal, id fleet.E
 		if cmd.Content, err = s.Jobs.Content(ctx, t.Account, cmd.ID, req.Body, cmd.MaxBytes, cmd.At); err != nil {
 			return job, err
 		}
-		return jobs.One[jobs.Job](ctx, s.Jobs, cmd)
+		if s.Desks == nil {
+			return jobs.One[jobs.Job](ctx, s.Jobs, cmd)
+		}
+		return s.Desks.Submit(ctx, cmd)
 	})
 	if fleet.CodeOf(err) == fleet.CodeExists && req.Once != nil {
 		return s.madeBefore(cmd.ID, req, now)
@@ -125,6 +130,8 @@ func (s *Service) SubmitJob(ctx context.Context, who fleet.Principal, id fleet.E
 	if err != nil {
 		return fleet.JobView{}, err
 	}
+	fleet.MarkFresh(ctx, fleet.ControlPlane) // of before the submission, if the caller goes on with it
+	fleet.MarkFresh(ctx, fleet.JobPlane)
 	return jobView(&job, nil, now), nil
 }
 
@@ -240,8 +247,10 @@ func (s *Service) findJob(ctx context.Context, who fleet.Principal, endpoint fle
 	if !ok {
 		return t, id, fleet.NotFound("job")
 	}
-	if err := s.Jobs.Barrier(ctx); err != nil {
-		return t, id, err
+	if !fleet.TakeFresh(ctx, fleet.JobPlane) {
+		if err := s.Jobs.Barrier(ctx); err != nil {
+			return t, id, err
+		}
 	}
 	job, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
 	if err == nil && (job.Endpoint != t.ID || !t.has(&job.Job) || jobs.IDText(id, job.Policy.Sync) != text) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gantry/fleet"
+	"gantry/scheduler/dispatch"
 	"gantry/scheduler/jobs"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
@@ -400,4 +401,37 @@ func TestListJobs(t *testing.T) {
 	}
 	_, _, err = w.svc.ListJobs(ctx, w.who, w.endpoint, fleet.JobPage{Limit: 9, Statuses: []string{"RUNNING"}})
 	refused(t, err, fleet.CodeInvalid, "IN_QUEUE")
+}
+
+// countedBarriers counts the barriers of a node.
+type countedBarriers struct {
+	dispatch.Proposer
+	n int
+}
+
+func (c *countedBarriers) Barrier(ctx context.Context) error {
+	c.n++
+	return c.Proposer.Barrier(ctx)
+}
+
+// TestOneBarrierForEachStepOfARequest: what its key was looked up behind serves its first read, and its submission the next.
+func TestOneBarrierForEachStepOfARequest(t *testing.T) {
+	w := newWorkplace(t)
+	_, key, err := w.svc.CreateKey(t.Context(), w.who, fleet.KeyRequest{Name: "k", Preset: "all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := &countedBarriers{Proposer: w.svc.Node}
+	w.svc.Node = counted
+	ctx := fleet.WithFresh(t.Context())
+	if _, err := w.svc.Authenticate(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	v, err := w.svc.SubmitJob(ctx, w.who, w.endpoint, fleet.JobRequest{Body: []byte(`{"input":{}}`)})
+	for looks, want := range []int{1, 1, 2, 3} {
+		if err != nil || counted.n != want {
+			t.Errorf("%d barriers after %d looks: %v", counted.n, looks, err)
+		}
+		_, err = w.svc.AwaitJob(ctx, w.who, w.endpoint, v.ID, 0)
+	}
 }

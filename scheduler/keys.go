@@ -97,6 +97,9 @@ func (s *Service) FlushKeyUse(ctx context.Context) error {
 // suspended, or of its pods, account_suspended.
 func (s *Service) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
 	who, err := s.holder(key, func(fn func(*state.View) error) error { return s.read(ctx, fn) })
+	if err == nil {
+		fleet.MarkFresh(ctx, fleet.ControlPlane)
+	}
 	if err == nil && who.Key != "" {
 		s.uses.touch(who.Key, s.Now())
 	}

@@ -101,10 +101,12 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// read runs fn on a view that is at least as new as every write acknowledged before the call.
+// read runs fn on a view that is at least as new as every write acknowledged before the call, or before the request; see fleet.WithFresh.
 func (s *Service) read(ctx context.Context, fn func(v *state.View) error) error {
-	if err := s.Node.Barrier(ctx); err != nil {
-		return err
+	if !fleet.TakeFresh(ctx, fleet.ControlPlane) {
+		if err := s.Node.Barrier(ctx); err != nil {
+			return err
+		}
 	}
 	return s.Store.View(fn)
 }

@@ -139,7 +139,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.write(http.StatusMethodNotAllowed, v2.JobProblem{Error: "method not allowed"})
 		return
 	default:
-		err = c.serve(r.Context(), do)
+		c.r = r.WithContext(fleet.WithFresh(r.Context()))
+		err = c.serve(c.r.Context(), do)
 	}
 	if err != nil {
 		c.fail(err)

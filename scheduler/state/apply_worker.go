@@ -108,6 +108,9 @@ func frozenOn(p *fleet.Pod) fleet.HostID {
 	return p.Host
 }
 
+// Endpoint returns the record of an endpoint, whoever owns it; nil: there is none. It is the state's own and must not be changed.
+func (v *View) Endpoint(id fleet.EndpointID) *fleet.Endpoint { return v.tb.endpoints.Rows[id] }
+
 // WorkersOf returns the workers of an endpoint that are not terminated, by id. They are the state's own and must not be changed.
 func (v *View) WorkersOf(id fleet.EndpointID) (out []*fleet.Pod) {
 	rows := v.tb.workersOf.Rows[id]

@@ -44,9 +44,14 @@ type worker struct {
 	slots int   // jobs that it wants
 	since time.Time
 	busy  bool
-	given map[queue.ID]bool // jobs that its host was told of; true: it says that it has them no more
-	done  bool              // it has finished a job
-	leave bool              // it asked to be replaced, or found itself unfit
+	given map[queue.ID]telling // jobs that its host was told of
+	told  uint64               // the last telling
+	done  bool                 // it has finished a job
+	leave bool                 // it asked to be replaced, or found itself unfit
+
+	offered int  // slots for which jobs are being taken
+	unsure  bool // nobody knows whether an offer was filled; it gets no other until all have ended
+	ending  bool // it is being ended or frozen
 
 	// Of an endpoint that balances.
 	spare   time.Time // since when it is not needed; zero: it is
@@ -59,7 +64,7 @@ type worker struct {
 func (d *desk) worker(id fleet.PodID, now time.Time) *worker {
 	k := d.workers[id]
 	if k == nil {
-		k = &worker{since: now, given: map[queue.ID]bool{}}
+		k = &worker{since: now, given: map[queue.ID]telling{}}
 		d.workers[id] = k
 	}
 	return k
@@ -68,8 +73,9 @@ func (d *desk) worker(id fleet.PodID, now time.Time) *worker {
 // scene is what one look at an endpoint begins with.
 type scene struct {
 	now     time.Time
-	gone    bool // there is no such endpoint any more
-	spec    fleet.EndpointSpec
+	told    uint64             // tellings that the rest is newer than
+	gone    bool               // there is no such endpoint any more
+	spec    fleet.EndpointSpec // shares what it refers to with the state
 	version uint64
 	room    int // how many more workers the account may have
 	pods    []*fleet.Pod
@@ -89,9 +95,12 @@ type scene struct {
 // see reads what there is.
 func (w *Workers) see(d *desk) (s scene, err error) {
 	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}, lost: map[fleet.PodID]bool{}, drained: map[fleet.PodID]bool{}}
+	w.mu.Lock()
+	s.told = w.tellings
+	w.mu.Unlock()
 	err = w.Store.View(func(v *state.View) error {
-		e, ok := state.Find[fleet.Endpoint](v, d.id)
-		if s.gone = !ok; ok {
+		e := v.Endpoint(d.id)
+		if s.gone = e == nil; !s.gone {
 			s.spec, s.version, s.room, s.balances = e.Spec, e.Version(), v.WorkerRoom(e.Account), e.Spec.Type == fleet.EndpointBalanced
 		}
 		s.pods = v.WorkersOf(d.id)
@@ -266,16 +275,17 @@ func (w *Workers) stopJobs(d *desk, s *scene) error {
 	defer w.mu.Unlock()
 	for _, p := range s.pods {
 		k := d.worker(p.ID, s.now)
-		for id, reported := range k.given {
-			if slices.Contains(s.running[p.ID], id) {
+		k.ending = k.ending && (p.Goal != fleet.GoalRun || !p.Frozen.IsZero()) // else it was not ended
+		for id, of := range k.given {
+			if of.at > s.told || slices.Contains(s.running[p.ID], id) {
 				continue
 			}
 			delete(k.given, id)
-			if !reported && k.line != nil {
+			if !of.back && k.line != nil {
 				k.line.queue(message{pod: p.ID, job: id, stop: true})
 			}
 		}
-		if has := len(s.running[p.ID]) > 0; has != k.busy {
+		if has := len(s.running[p.ID]) > 0; has != k.busy && !k.ahead(s) {
 			k.busy, k.since = has, s.now
 		}
 	}
@@ -289,17 +299,12 @@ func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
 	slots := map[fleet.PodID]int{}
 	for _, p := range s.pods {
 		k := d.workers[p.ID]
-		for _, id := range s.running[p.ID] { // was committed, and nobody knows whether the host was told
-			w.handOver(k, p.ID, id)
-		}
-		if k.slots > 0 && k.line != nil && !k.leave && p.Goal == fleet.GoalRun && !s.lost[p.ID] && p.Frozen.IsZero() {
-			free, slots[p.ID] = append(free, p), k.slots
+		w.retell(k, p.ID, s.running[p.ID])
+		if k.asks(p, s.lost[p.ID]) {
+			free, slots[p.ID] = append(free, p), k.slots-k.offered
 		}
 	}
-	slices.SortFunc(free, func(a, b *fleet.Pod) int {
-		return cmp.Or(cmp.Compare(b.Release, a.Release), d.workers[a.ID].since.Compare(d.workers[b.ID].since), cmp.Compare(a.ID, b.ID))
-	})
-	w.mu.Unlock()
+	slices.SortFunc(free, d.before)
 	take := map[fleet.PodID]int{}
 	for left := s.counts.Waiting + s.counts.WaitingLow; left > 0; {
 		before := left
@@ -314,47 +319,33 @@ func (w *Workers) give(ctx context.Context, d *desk, s *scene) error {
 		}
 	}
 	var cmds []jobs.Command
-	var to []fleet.PodID
+	var offers []*offer
 	for _, p := range free {
 		if n := take[p.ID]; n > 0 {
-			cmds = append(cmds, jobs.Take{Take: queue.Take{At: queue.At(s.now), Endpoint: d.id, Worker: p.ID, Max: n}})
-			to = append(to, p.ID)
+			o := d.workers[p.ID].offer(p.ID, n)
+			cmds, offers = append(cmds, o.take(queue.At(s.now), d.id)), append(offers, o)
 		}
 	}
+	w.mu.Unlock()
 	if len(cmds) == 0 {
 		return nil
 	}
 	results, err := w.propose(ctx, cmds...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range results {
-		taken, _ := results[i].Value.([]jobs.Job)
-		k := d.workers[to[i]]
-		for _, j := range taken {
-			if k == nil {
-				break // it is buried with the next look, and its jobs with it
-			}
-			k.slots--
-			if !k.busy {
-				k.busy, k.since = true, s.now
-			}
-			s.running[to[i]] = append(s.running[to[i]], j.ID)
-			s.counts.InProgress++
-			delete(k.given, j.ID) // it may have given the job back since this look began, and is given it anew
-			w.handOver(k, to[i], j.ID)
+	for i, o := range offers {
+		var taken []jobs.Job
+		if len(results) > 0 {
+			taken, _ = results[i].Value.([]jobs.Job)
 		}
+		w.accept(d, o, taken, err == nil || fleet.NothingDone(err))
+		for _, j := range taken {
+			s.running[o.pod] = append(s.running[o.pod], j.ID)
+		}
+		s.counts.InProgress += len(taken)
 		s.counts.Waiting = max(0, s.counts.Waiting-len(taken))
 	}
 	return err
-}
-
-// handOver tells a worker's host of a job, once. The caller holds mu.
-func (w *Workers) handOver(k *worker, pod fleet.PodID, id queue.ID) {
-	if _, told := k.given[id]; told || k.line == nil {
-		return
-	}
-	k.given[id] = false
-	k.line.queue(message{pod: pod, job: id})
 }
 
 // frozenFor is how long a worker that idled out stays frozen, unless another pod needs its place.
@@ -388,10 +379,10 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 		switch {
 		case s.lost[p.ID]: // others take its place; it counts again when its host is back
 			continue
-		case p.Goal != fleet.GoalRun || k.leave && len(s.running[p.ID]) == 0:
+		case p.Goal != fleet.GoalRun || d.leaves(p, s):
 			in.Ending++
 			continue
-		case len(s.running[p.ID]) > 0: // one that is frozen nevertheless is thawed
+		case len(s.running[p.ID]) > 0 || k.ahead(s): // one that is frozen nevertheless is thawed
 			one.State = scale.Running
 		case !p.Frozen.IsZero():
 			one.State, one.Since = scale.Frozen, p.Frozen
@@ -401,6 +392,12 @@ func (w *Workers) input(d *desk, s *scene) scale.Input {
 		in.Workers = append(in.Workers, one)
 	}
 	return in
+}
+
+// leaves reports whether a worker that asked to be replaced has no job any more.
+func (d *desk) leaves(p *fleet.Pod, s *scene) bool {
+	k := d.workers[p.ID]
+	return k.leave && len(s.running[p.ID]) == 0 && !k.ahead(s)
 }
 
 // scale starts and ends workers.
@@ -423,10 +420,12 @@ func (w *Workers) scale(ctx context.Context, d *desk, s *scene) (next time.Time,
 		case slices.Contains(plan.Freeze, p.ID):
 			freeze = append(freeze, p)
 		}
-		leaves := d.workers[p.ID].leave && len(s.running[p.ID]) == 0
-		if p.Goal == fleet.GoalRun && (leaves || slices.Contains(plan.End, p.ID)) {
+		if p.Goal == fleet.GoalRun && (d.leaves(p, s) || slices.Contains(plan.End, p.ID)) {
 			end = append(end, p)
 		}
+	}
+	for _, p := range slices.Concat(end, freeze) {
+		d.workers[p.ID].ending = true // so that nobody gives it a job meanwhile
 	}
 	w.mu.Unlock()
 	var errs []error

@@ -2,18 +2,21 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/jobs"
 )
 
 // Kick has an endpoint looked at.
 func (w *Workers) Kick(id fleet.EndpointID) { w.kick(id) }
 
-// GiveAfter gives an endpoint's jobs with what was seen before something else happened; nobody else looks at the endpoint meanwhile.
+// GiveAfter gives an endpoint's jobs, and starts and ends workers, with what was seen before something else happened; nobody else looks at
+// the endpoint meanwhile.
 func (w *Workers) GiveAfter(ctx context.Context, id fleet.EndpointID, before, meanwhile func()) error {
 	w.mu.Lock()
 	d := w.desk(id)
@@ -39,7 +42,23 @@ func (w *Workers) GiveAfter(ctx context.Context, id fleet.EndpointID, before, me
 	if err := w.stopJobs(d, &s); err != nil {
 		return err
 	}
-	return w.give(ctx, d, &s)
+	err = w.give(ctx, d, &s)
+	_, scaled := w.scale(ctx, d, &s)
+	return errors.Join(err, scaled)
+}
+
+// Hold offers the next job of an endpoint to a worker, as while a command is being committed, until accept is called.
+func (w *Workers) Hold(id fleet.EndpointID) (pod fleet.PodID, accept func(taken []jobs.Job, sure bool)) {
+	d, o := w.next(id)
+	if o == nil {
+		return "", nil
+	}
+	return o.pod, func(taken []jobs.Job, sure bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.accept(d, o, taken, sure)
+		w.kickLocked(id)
+	}
 }
 
 // Leads reports whether Lead has begun.

@@ -137,10 +137,10 @@ func (w *Workers) join(l *line) (*agentrpc.JobsHeld, error) {
 	w.lines[l.host] = l
 	for _, p := range pods {
 		k := w.desk(fleet.EndpointID(p.Owner.ID)).worker(p.ID, w.Now())
-		k.line, k.slots, k.given = l, 0, map[queue.ID]bool{}
+		k.line, k.slots, k.given = l, 0, map[queue.ID]telling{}
 		w.Jobs.Jobs.View(func(q *queue.Queue) {
 			for _, j := range q.Running(p.ID) {
-				k.given[j.ID] = false
+				w.note(k, j.ID)
 				held.Jobs = append(held.Jobs, &agentrpc.JobHeld{
 					PodId: string(p.ID), JobId: jobs.IDText(j.ID, j.Policy.Sync), Attempt: uint32(j.Attempt()), Chunks: j.Run.Chunk, //nolint:gosec // small
 				})
@@ -179,7 +179,7 @@ func (w *Workers) send(l *line, stream Stream, m message) error {
 	job, input, err := w.Jobs.Jobs.Read(m.job, queue.At(w.Now()), func(j *queue.Job) queue.Body { return j.Input })
 	if err != nil || job.Worker() != m.pod || job.Status != queue.InProgress {
 		// It has ended meanwhile. The host counts with the slot still.
-		_, _ = w.withLine(l, m.pod, func(_ *desk, k *worker, _ *fleet.Pod) { k.slots++ }) // else nobody counts any more
+		_, _ = w.withLine(l, m.pod, func(_ *desk, k *worker, _ *fleet.Pod) bool { k.slots++; return true }) // else nobody counts any more
 		return nil
 	}
 	text := jobs.IDText(job.ID, job.Policy.Sync)
@@ -199,18 +199,15 @@ func (w *Workers) send(l *line, stream Stream, m message) error {
 var errOver = fleet.Unavailable("the stream is over", nil)
 
 // withLine calls fn with a worker of a line's host, which may have ended, and its endpoint; others are left alone, and it reports false. fn
-// must not wait.
+// must not wait; it reports whether the endpoint is to be looked at.
 // Errors: errOver, the state's.
-func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, p *fleet.Pod)) (ours bool, err error) {
+func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, p *fleet.Pod) bool) (ours bool, err error) {
 	var pod fleet.Pod
 	var there bool
 	if err := w.Store.View(func(v *state.View) error { pod, there = v.Pod(id); return nil }); err != nil {
 		return false, err
 	}
 	ours = there && pod.Host == l.host && pod.Owner.Kind == fleet.OwnerEndpoint
-	if ours {
-		defer w.kick(fleet.EndpointID(pod.Owner.ID)) // after mu
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -221,7 +218,10 @@ func (w *Workers) withLine(l *line, id fleet.PodID, fn func(d *desk, k *worker, 
 	}
 	d := w.desk(fleet.EndpointID(pod.Owner.ID))
 	k := d.worker(id, w.Now())
+	isNew := k.line != l
 	k.line = l
-	fn(d, k, &pod)
+	if fn(d, k, &pod) || isNew {
+		w.kickLocked(d.id)
+	}
 	return true, nil
 }

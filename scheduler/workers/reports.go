@@ -59,11 +59,13 @@ func (r *reader) run(ctx context.Context, stream Stream) error {
 func (r *reader) wants(ctx context.Context, m *agentrpc.WorkerWants) {
 	id, slots := fleet.PodID(m.GetPodId()), min(max(int(m.GetSlots()), 0), maxSlots)
 	ready := true
-	_, err := r.w.withLine(r.line, id, func(_ *desk, k *worker, p *fleet.Pod) {
+	_, err := r.w.withLine(r.line, id, func(d *desk, k *worker, p *fleet.Pod) bool {
 		if k.slots == 0 && slots > 0 && !k.busy && len(k.given) == 0 && p.Ready.IsZero() {
 			k.since = r.w.Now()
 		}
+		more := slots > k.slots
 		k.slots, ready = slots, !p.Ready.IsZero()
+		return more && r.w.wait(d.id)
 	})
 	if ready || err != nil {
 		return
@@ -79,10 +81,17 @@ func (r *reader) wants(ctx context.Context, m *agentrpc.WorkerWants) {
 
 // unhealthy has a worker replaced that found itself unfit.
 func (r *reader) unhealthy(m *agentrpc.WorkerUnhealthy) {
-	_, _ = r.w.withLine(r.line, fleet.PodID(m.GetPodId()), func(d *desk, k *worker, p *fleet.Pod) { // another leader is told again
+	_, _ = r.w.withLine(r.line, fleet.PodID(m.GetPodId()), func(d *desk, k *worker, p *fleet.Pod) bool { // another leader is told again
 		r.w.Log.Warn("a worker is unfit", "endpoint", d.id, "pod", p.ID, "check", m.GetCheck(), "reason", m.GetReason())
 		k.leave = true
+		return true
 	})
+}
+
+// wait reports whether jobs of an endpoint wait.
+func (w *Workers) wait(id fleet.EndpointID) (some bool) {
+	w.Jobs.Jobs.View(func(q *queue.Queue) { some = q.Next(id) != nil })
+	return some
 }
 
 // report takes a report, or a part of one. Errors: the host breaks the protocol.
@@ -136,11 +145,14 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 	ends := m.GetKind() == agentrpc.JobReport_DONE || m.GetKind() == agentrpc.JobReport_FAILED || m.GetKind() == agentrpc.JobReport_DISCARDED
 	job, missing := w.Jobs.Jobs.Get(id, queue.At(w.Now()))
 	newest := m.GetAttempt() == 0 || int(m.GetAttempt()) == job.Attempt() // not one that the worker had before
-	ours, err := w.withLine(r.line, pod, func(_ *desk, k *worker, _ *fleet.Pod) {
-		if _, told := k.given[id]; told && newest && (ends || m.GetKind() == agentrpc.JobReport_LOST || m.GetKind() == agentrpc.JobReport_REFUSED) {
-			k.given[id] = true
+	ours, err := w.withLine(r.line, pod, func(_ *desk, k *worker, _ *fleet.Pod) bool {
+		if of, told := k.given[id]; told && newest && (ends || m.GetKind() == agentrpc.JobReport_LOST || m.GetKind() == agentrpc.JobReport_REFUSED) {
+			of.back = true
+			k.given[id] = of
 		}
-		k.leave = k.leave || m.GetRefresh()
+		leaves := !k.leave && m.GetRefresh()
+		k.leave = k.leave || leaves
+		return leaves // else the commit has it looked at
 	})
 	if err != nil || !ours { // of a worker that is none of this host's
 		return err
@@ -164,10 +176,13 @@ func (r *reader) commit(ctx context.Context, m *agentrpc.JobReport) error {
 		_, err = w.propose(ctx, jobs.Finish{Finish: queue.Finish{From: from, Failed: true, Error: "the result could not be kept", Reason: err.Error()}})
 	}
 	if err == nil && ends {
-		_, _ = w.withLine(r.line, pod, func(d *desk, k *worker, p *fleet.Pod) { // else nobody counts any more
-			if k.done = true; p.Release == d.version {
+		_, _ = w.withLine(r.line, pod, func(d *desk, k *worker, p *fleet.Pod) bool { // else nobody counts any more
+			k.done = true
+			crashed := d.crashes > 0
+			if p.Release == d.version {
 				d.worked()
 			}
+			return crashed
 		})
 	}
 	if err == nil && m.GetKind() == agentrpc.JobReport_UNSTOPPED {
@@ -241,6 +256,6 @@ func (w *Workers) unstopped(l *line, pod fleet.PodID) {
 	busy := false
 	w.Jobs.Jobs.View(func(q *queue.Queue) { busy = len(q.Running(pod)) > 0 })
 	if !busy {
-		_, _ = w.withLine(l, pod, func(_ *desk, k *worker, _ *fleet.Pod) { k.leave = true }) // else the next leader is asked
+		_, _ = w.withLine(l, pod, func(_ *desk, k *worker, _ *fleet.Pod) bool { k.leave = true; return true }) // else the next leader is asked
 	}
 }

@@ -132,7 +132,7 @@ func (w *Workers) Why(id fleet.EndpointID, before int) string {
 // asked reports whether a worker of the endpoint asks for a job. The caller holds mu.
 func (d *desk) asked() bool {
 	for _, k := range d.workers {
-		if k.slots > 0 {
+		if k.slots > k.offered {
 			return true
 		}
 	}

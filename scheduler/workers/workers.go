@@ -73,6 +73,8 @@ type Workers struct {
 	lines map[fleet.HostID]*line
 	slots chan struct{}
 
+	tellings uint64 // how often hosts were told of a job, so that a look knows what is newer than itself
+
 	reports map[fleet.MemberID]report // what members said of requests
 	version uint64                    // of the workers that get no more requests; it begins with the time, above that of another leader
 }
