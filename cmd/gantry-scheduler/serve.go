@@ -364,6 +364,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 		group.Go(func() error { return d.member.node.WhileLeader(ctx, d.acme.Order) })
 	}
 	group.Go(func() error { return d.keeper.LeadJobs(ctx) })
+	group.Go(func() error { boundGarbage(ctx, d.countJobs); return nil })
 	group.Go(func() error { return d.presence.Run(ctx) })
 	group.Go(func() error { return d.balancer.Run(ctx) })
 	group.Go(func() error { return d.edge(ctx) })

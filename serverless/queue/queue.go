@@ -157,6 +157,9 @@ func (q *Queue) Take(c Take) []*Job {
 // Get returns a job, or nil. A job that Expired stays until Expire has found it.
 func (q *Queue) Get(id ID) *Job { return q.jobs[id] }
 
+// Len returns how many jobs there are.
+func (q *Queue) Len() int { return len(q.jobs) }
+
 // Counts returns the numbers of an endpoint's jobs.
 func (q *Queue) Counts(id fleet.EndpointID) Counts {
 	if e := q.endpoints[id]; e != nil {

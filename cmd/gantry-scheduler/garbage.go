@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"time"
+
+	"gantry/internal/sleep"
+	"gantry/serverless/queue"
+)
+
+const (
+	headBytes     = 200 // of a job, about; see docs/design/serverless.md
+	usualGarbage  = 100 // percent of what is in use, as Go has it
+	littleGarbage = 50
+	garbageEvery  = time.Second
+)
+
+// garbageFor returns how many percent of the heap's live bytes its garbage may have. Where most of them are heads of jobs, which stay for
+// long, it is less than usual: a million of them would cost as much again otherwise.
+func garbageFor(jobs int, live uint64) int {
+	if uint64(jobs)*headBytes > live/2 { //nolint:gosec // not negative
+		return littleGarbage
+	}
+	return usualGarbage
+}
+
+// boundGarbage keeps the heap's garbage within garbageFor, by how many jobs there are, until ctx ends. An operator's GOGC stays as it is.
+func boundGarbage(ctx context.Context, jobs func() int) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	defer debug.SetGCPercent(usualGarbage)
+	live, is := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}, usualGarbage
+	for ctx.Err() == nil {
+		runtimemetrics.Read(live)
+		if percent := garbageFor(jobs(), live[0].Value.Uint64()); percent != is { // setting it stops everything for a moment
+			debug.SetGCPercent(percent)
+			is = percent
+		}
+		_ = sleep.For(ctx, garbageEvery)
+	}
+}
+
+// countJobs returns how many jobs this member has.
+func (d *parts) countJobs() (n int) {
+	d.member.jobs.Jobs.View(func(q *queue.Queue) { n = q.Len() })
+	return n
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"math"
+	"runtime/debug"
+	"testing"
+	"time"
+)
+
+// TestGarbageIsLittleWhereJobsAreMostOfTheHeap, and as usual everywhere else.
+func TestGarbageIsLittleWhereJobsAreMostOfTheHeap(t *testing.T) {
+	for _, c := range []struct {
+		jobs int
+		live uint64
+		want int
+	}{
+		{0, 0, usualGarbage}, {0, 30 << 20, usualGarbage}, {10_000, 30 << 20, usualGarbage}, {1_000_000, 215 << 20, littleGarbage},
+		{1_000_000, 400_000_000, usualGarbage}, {1_000_000, 399_999_998, littleGarbage},
+	} {
+		if got := garbageFor(c.jobs, c.live); got != c.want {
+			t.Errorf("%d jobs, %d bytes: %d %%", c.jobs, c.live, got)
+		}
+	}
+}
+
+// TestGarbageIsBoundWhileThereAreJobs, and not where the operator has set how much there may be.
+func TestGarbageIsBoundWhileThereAreJobs(t *testing.T) {
+	t.Setenv("GOGC", "")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	asked := make(chan struct{}, 1)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		boundGarbage(ctx, func() int {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return math.MaxInt / headBytes
+		})
+	}()
+	<-asked
+	<-asked // what was said the first time is set
+	if got := debug.SetGCPercent(littleGarbage); got != littleGarbage {
+		t.Errorf("%d %%", got)
+	}
+	cancel()
+	<-over
+	if got := debug.SetGCPercent(usualGarbage); got != usualGarbage {
+		t.Errorf("%d %% afterwards", got)
+	}
+	t.Setenv("GOGC", "70")
+	boundGarbage(t.Context(), nil)
+}
