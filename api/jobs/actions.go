@@ -108,7 +108,7 @@ func (c *call) await(wait time.Duration) error {
 	case err != nil:
 		return err
 	case v.Ended:
-		c.write(http.StatusOK, recordOf(&v))
+		c.writeJob(recordOf(&v))
 	default:
 		c.write(http.StatusOK, brief(&v))
 	}
@@ -122,7 +122,7 @@ func (c *call) status() error {
 	}
 	v, err := c.cfg.Service.Job(c.r.Context(), c.who, c.endpoint, c.id, retention.Milliseconds())
 	if err == nil {
-		c.write(http.StatusOK, recordOf(&v))
+		c.writeJob(recordOf(&v))
 	}
 	return err
 }

@@ -5,6 +5,7 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -243,13 +244,48 @@ func (c *call) write(status int, body any) {
 		c.cfg.Log.Error("write an answer about a job", "endpoint", string(c.endpoint), "err", err)
 		status, data = http.StatusInternalServerError, []byte(`{"error":"internal error"}`)
 	}
+	c.send(status, data)
+}
+
+// send writes an answer of pieces of JSON.
+func (c *call) send(status int, pieces ...[]byte) {
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(data)))
+	h.Set("Content-Length", strconv.Itoa(size))
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(data)
+	for _, p := range pieces {
+		if _, err := c.w.Write(p); err != nil {
+			return // nobody reads it
+		}
+	}
+}
+
+// largeOutput is from how many bytes on an output is written as it was kept. It was found to be JSON then; to check and copy 20 MB of it
+// once more costs as much as all else about the job.
+const largeOutput = 64 << 10
+
+// writeJob writes a job.
+func (c *call) writeJob(j v2.Job) {
+	output := j.Output
+	if len(output) < largeOutput {
+		c.write(http.StatusOK, j)
+		return
+	}
+	const member = `"output":`
+	j.Output = json.RawMessage("0") // takes its place; in a string there would be a backslash before the quotation mark
+	data, err := json.Marshal(j)
+	before, after, found := bytes.Cut(data, []byte(member+"0"))
+	if err != nil || !found {
+		c.fail(errors.Join(errors.New("write a job"), err))
+		return
+	}
+	c.send(http.StatusOK, append(before, member...), output, after)
 }
 
 // recordOf shows a job.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,19 @@ func TestAJobByHTTP(t *testing.T) {
 	s.do("POST", "purge-queue", "", 200, `{"removed":1,"status":"completed"}`)
 	s.Advance(time.Hour)
 	s.do("GET", "status/"+id, "", 404, `{"error":"job not found"}`)
+}
+
+// TestALargeOutputIsWrittenAsItCame, among the other members of its record.
+func TestALargeOutputIsWrittenAsItCame(t *testing.T) {
+	s := newSite(t)
+	id := s.run(`{"input":{}}`)
+	from, _ := s.TakeJob(s.endpoint)
+	output := `{ "\"output\":0": "` + strings.Repeat("<x>", largeOutput/3) + `" }`
+	s.FinishJob(from, false, output)
+	want := `{"id":"` + id + `","status":"COMPLETED","delayTime":0,"executionTime":0,"workerId":"worker00000001","output":` + output + `,"attempts":1}`
+	if got := s.send(s.request("GET", "status/"+id, "")); got.status != 200 || got.body != want || got.header.Get("Content-Length") != strconv.Itoa(len(want)) {
+		t.Errorf("%d, %d bytes: %.200s", got.status, len(got.body), got.body)
+	}
 }
 
 // TestRunSync answers with the result, or in time without one.

@@ -106,6 +106,9 @@ func (r *reader) report(ctx context.Context, m *agentrpc.JobReport) error {
 	if r.part == nil {
 		r.part, more = m, more+leastReport
 	} else {
+		if has := r.part.GetBody(); len(has)+len(m.GetBody()) > cap(has) { // append alone would copy 20 MB five times
+			r.part.Body = slices.Grow(has, max(len(has), len(m.GetBody())))
+		}
 		r.part.Body = append(r.part.Body, m.GetBody()...)
 		r.part.More = m.GetMore()
 	}
