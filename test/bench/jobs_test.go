@@ -242,7 +242,7 @@ func BenchmarkJobRunSync(b *testing.B) {
 }
 
 // BenchmarkJobQueueFull compares one scheduler with an empty queue, and the same one with a million jobs, or BENCH_JOBS, that wait: how
-// many it takes in a second, how many it has done by workers of other endpoints, and its memory.
+// many it takes in a second, how many it has done by workers of other endpoints, and its memory, apart from what of it is mapped files.
 func BenchmarkJobQueueFull(b *testing.B) {
 	jobs := 1_000_000
 	if text := os.Getenv("BENCH_JOBS"); text != "" {
@@ -265,7 +265,8 @@ func BenchmarkJobQueueFull(b *testing.B) {
 		b.ReportMetric(many(b, jobCallers, jobRound, p.cycle), "cycles/s-"+what)
 		p.endpoints = wait
 		b.ReportMetric(many(b, jobCallers, jobRound, submit), "submits/s-"+what)
-		b.ReportMetric(p.members[0].rss(b), "MB-"+what)
+		b.ReportMetric(p.members[0].memory(b, "RssAnon:"), "MB-"+what)
+		b.ReportMetric(p.members[0].memory(b, "RssFile:"), "MB-mapped-"+what) // the program and the logs: the page cache
 	}
 	look("empty")
 	many(b, jobCallers, max(0, jobs-2*jobRound), submit)
