@@ -49,8 +49,8 @@ func millis(d time.Duration) uint32 { return uint32(min(d, longestJob).Milliseco
 // target is an endpoint some of whose jobs a caller may submit and see: its own ones, or those of a public model.
 type target struct {
 	fleet.Endpoint // shares what it refers to with the state
-	who   fleet.AccountID
-	model *fleet.ModelView // nil: the endpoint is the caller's
+	who            fleet.AccountID
+	model          *fleet.ModelView // nil: the endpoint is the caller's
 }
 
 // mayInvoke returns where the caller may submit jobs: id is that of an endpoint or of a public model. Errors: not_found, forbidden.

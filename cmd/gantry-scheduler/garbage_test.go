@@ -15,8 +15,12 @@ func TestGarbageIsLittleWhereJobsAreMostOfTheHeap(t *testing.T) {
 		live uint64
 		want int
 	}{
-		{0, 0, usualGarbage}, {0, 30 << 20, usualGarbage}, {10_000, 30 << 20, usualGarbage}, {1_000_000, 215 << 20, littleGarbage},
-		{1_000_000, 400_000_000, usualGarbage}, {1_000_000, 399_999_998, littleGarbage},
+		{0, 0, usualGarbage},
+		{0, 30 << 20, usualGarbage},
+		{10_000, 30 << 20, usualGarbage},
+		{1_000_000, 215 << 20, littleGarbage},
+		{1_000_000, 400_000_000, usualGarbage},
+		{1_000_000, 399_999_998, littleGarbage},
 	} {
 		if got := garbageFor(c.jobs, c.live); got != c.want {
 			t.Errorf("%d jobs, %d bytes: %d %%", c.jobs, c.live, got)
