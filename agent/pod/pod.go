@@ -45,6 +45,9 @@ type Assignment struct {
 	// Interruptible says that the container sees notices, and Notice, of a stop, why it is interrupted; empty: it is told nothing.
 	Interruptible bool   `cbor:"interruptible,omitempty"`
 	Notice        string `cbor:"notice,omitempty"`
+	// Models are those of ModelHub that the container finds, each one once.
+	Models   []fleet.ModelRef `cbor:"models,omitempty"`
+	ModelHub string           `cbor:"model_hub,omitempty"`
 	// Refused says why the order cannot be carried out, as a sentence; empty: it can. What runs goes on.
 	Refused string `cbor:"refused,omitempty"`
 	// Registry opens a private image. It is never on disk: after its start an agent has none until a
@@ -183,6 +186,26 @@ type Volumes interface {
 	Detach(ctx context.Context, id fleet.PodID) error
 	// Attached returns the pods that have anything attached.
 	Attached() ([]fleet.PodID, error)
+}
+
+// Models gets models for pods. Implementations are safe for concurrent use.
+type Models interface {
+	// Get returns the models once they are on the host, where they stay for the pod until it has ended. progress is called now and
+	// then with the one that comes, and its bytes. Errors are of *Error.
+	Get(ctx context.Context, id fleet.PodID, want ModelOrder, progress func(model string, done, total int64)) ([]Model, error)
+}
+
+// ModelOrder are the models that a pod is to have.
+type ModelOrder struct {
+	Hub    string // address
+	Models []fleet.ModelRef
+	Token  fleet.Secret // shows the hub who wants them, where not everybody may have them; empty: there is none
+}
+
+// Model is a model on the host.
+type Model struct {
+	Folder string // its name in a cache of the hub's clients
+	Dir    string // on the host; nobody writes to it
 }
 
 // Report is the newest observed state of one pod.
