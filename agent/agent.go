@@ -13,6 +13,7 @@ import (
 	"gantry/agent/containerfs"
 	"gantry/agent/gpu"
 	"gantry/agent/images"
+	"gantry/agent/models"
 	"gantry/agent/overlay"
 	"gantry/agent/pod"
 	"gantry/agent/recovery"
@@ -68,6 +69,8 @@ type Config struct {
 	ImageRoom   images.Marks // when images are removed that nobody needs
 	// Metrics is where Prometheus may ask, host:port on loopback, or anywhere with MetricsTLS; empty: nowhere.
 	Metrics string
+	// Models says what models of hubs the host keeps; zero: none.
+	Models models.Settings
 	// MetricsTLS reads what shows who may ask there; nil: anybody, in the clear.
 	MetricsTLS func() (scrape.Material, error)
 	Publish    Publish
@@ -204,6 +207,9 @@ func (a *agent) live(ctx context.Context) {
 	defer func() {
 		if a.workers != nil {
 			a.workers.Wait()
+		}
+		if a.models != nil {
+			a.models.Wait()
 		}
 	}()
 	a.pods.Wait()

@@ -11,6 +11,7 @@ import (
 	"gantry/agent/ledger"
 	"gantry/agent/machine"
 	"gantry/agent/metrics"
+	"gantry/agent/models"
 	"gantry/agent/overlay"
 	"gantry/agent/podnet"
 	"gantry/agent/recovery"
@@ -49,6 +50,7 @@ type host struct {
 	net       podnet.Network
 	runtime   *inventory.Runtime
 	images    *images.Keeper
+	models    *models.Cache // nil: the host keeps none
 	tables    *inventory.Tables
 	has       *inventory.Host
 }
@@ -72,7 +74,11 @@ func newHost(ctx context.Context, c Config, j joined, book *ledger.Ledger) (*hos
 			return nil, err
 		}
 	}
-	stock, err := readStock(c, book)
+	var err error
+	if h.models, err = openModels(ctx, h); err != nil {
+		return nil, err
+	}
+	stock, err := readStock(c, book, h.models)
 	if err != nil {
 		return nil, err
 	}
@@ -114,13 +120,31 @@ func (h *host) identify() (err error) {
 	return err
 }
 
+// openModels opens the host's cache of models. One that cannot be opened is an error.
+func openModels(ctx context.Context, h *host) (*models.Cache, error) {
+	if h.Models.Size == 0 {
+		return nil, nil
+	}
+	return models.New(ctx, models.Config{
+		Settings: h.Models, Dir: filepath.Join(h.Dir, "models"), Metrics: h.metrics, Changed: h.changed.Ring, Log: h.Log,
+		InUse: func(id fleet.PodID) bool {
+			rec, known := h.book.Record(id)
+			return known && !rec.HasEnded()
+		},
+	})
+}
+
 // readStock reads what the host offers to pods.
-func readStock(c Config, book *ledger.Ledger) (fleet.Inventory, error) {
+func readStock(c Config, book *ledger.Ledger, cache *models.Cache) (fleet.Inventory, error) {
 	data, err := sweep.HasData(c.Dir)
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
-	stock, err := inventory.Read(c.Dir, c.Overcommit, c.GPUs, book, data)
+	var other inventory.Room
+	if cache != nil {
+		other = inventory.Room{Used: cache.Used(), Size: cache.Size}
+	}
+	stock, err := inventory.Read(c.Dir, c.Overcommit, c.GPUs, book, data, other)
 	if c.Offer != (fleet.Resources{}) {
 		stock.Total = c.Offer
 	}
@@ -137,6 +161,9 @@ func (h *host) inventory(stock fleet.Inventory) inventory.Config {
 		Conditions: []func() []fleet.Condition{
 			h.net.Overlays.Conditions, func() []fleet.Condition { return h.images.Conditions(time.Now()) }, h.tables.Conditions,
 		},
+	}
+	if h.models != nil {
+		c.Models = h.models.Names
 	}
 	if h.Accelerators != nil {
 		c.Found = h.Accelerators.Found

@@ -140,7 +140,7 @@ func (a *agent) rooms() []session.Room {
 			Handlers: []session.Handler{session.On(a.storage.Take)}, Next: a.storage.Next,
 		},
 		{Welcome: a.data.Welcome, Begin: a.tunnels.Begin, Handlers: []session.Handler{session.On(a.tunnels.Take), session.On(a.data.TakeGateways)}},
-		{Handlers: []session.Handler{session.On(a.images.Take)}},
+		{Handlers: []session.Handler{session.On(a.prefetch)}},
 	}
 	if a.s3 != nil {
 		out = append(out, session.Room{Begin: a.s3.During})
@@ -149,6 +149,19 @@ func (a *agent) rooms() []session.Room {
 		out = append(out, session.Room{Begin: a.workers.Begin})
 	}
 	return out
+}
+
+// prefetch takes what a scheduler expects pods of.
+func (a *agent) prefetch(ctx context.Context, m *agentrpc.Down_Prefetch) (*agentrpc.Up, error) {
+	if a.models != nil && len(m.Prefetch.GetModels()) > 0 {
+		if up, err := a.models.Take(ctx, m); err != nil {
+			return up, err
+		}
+	}
+	if m.Prefetch.GetImage() == "" {
+		return nil, nil
+	}
+	return a.images.Take(ctx, m)
 }
 
 // podDeps is what the pods' machines work with.
@@ -164,6 +177,9 @@ func (a *agent) podDeps() pod.Deps {
 	}
 	if a.Fabric != nil {
 		deps.Fabric = a.Fabric
+	}
+	if a.models != nil {
+		deps.Models = a.models
 	}
 	if a.workers != nil {
 		deps.Gate = a.workers

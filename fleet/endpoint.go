@@ -88,6 +88,8 @@ type EndpointSpec struct {
 	// Of an endpoint that balances; both are 0 on others.
 	WaitSeconds int `cbor:"21,keyasint,omitempty"` // that a request waits for a worker
 	MaxBodyMB   int `cbor:"22,keyasint,omitempty"` // that a request may have, and its answer
+
+	Models []string `cbor:"23,keyasint,omitempty"` // references of models that workers find; see ModelRef
 }
 
 // Serving is where a worker of an endpoint that balances answers.

@@ -80,7 +80,8 @@ type Inventory struct {
 	Volumes []BackendKind `cbor:"14,keyasint,omitempty"` // of network volumes, that the host can mount
 	Tunnel  HostTunnel    `cbor:"15,keyasint,omitzero"`
 
-	Certificate NodeCertificate `cbor:"16,keyasint,omitzero"` // the host's own
+	Certificate NodeCertificate `cbor:"16,keyasint,omitzero"`  // the host's own
+	Models      []string        `cbor:"18,keyasint,omitempty"` // references of models that are on the host, at most 200
 	// Digest names what the host said, of which this is what was kept; empty: the host says it whole each time.
 	Digest string `cbor:"17,keyasint,omitempty"`
 	Fabric Fabric `cbor:"18,keyasint,omitzero"`

@@ -60,5 +60,6 @@ type HostImages struct {
 	DataCenter DataCenterID
 	Connected  bool
 	Images     []string // full references; of an answer about one image, only that
+	Models     []string // references of models of hubs; none in an answer about one image
 	Present    bool     // of an answer about one image: it is there
 }

@@ -97,6 +97,8 @@ type PodSpec struct {
 	TerminateAfter time.Time `cbor:"22,keyasint,omitzero"`
 	// HTTP is what its owner set for some of its http ports, one of each.
 	HTTP []HTTPSetting `cbor:"23,keyasint,omitempty"`
+	// Models are references of models of a hub that the container finds; see ModelRef.
+	Models []string `cbor:"24,keyasint,omitempty"`
 }
 
 // LinkName is the query parameter and the cookie that hold the token of a link to an http port that needs a key.

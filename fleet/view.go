@@ -98,6 +98,7 @@ type PodRequest struct {
 	Return                    bool  // of an interruptible pod; see Spot
 	StopAfter, TerminateAfter time.Time
 	HTTP                      []HTTPSetting
+	Models                    []string // as those of PodSpec
 
 	// What the body names explicitly though it is empty; a template then does not fill it in.
 	ArgsSet, PortsSet bool

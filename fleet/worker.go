@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 )
@@ -83,5 +84,5 @@ func (l *Live) Pull() string {
 	if l == nil || l.PullTotal <= 0 {
 		return ""
 	}
-	return "pulling image " + strconv.FormatInt(min(l.PullDone, l.PullTotal)*100/l.PullTotal, 10) + " %"
+	return cmp.Or(l.Activity, "pulling image") + " " + strconv.FormatInt(min(l.PullDone, l.PullTotal)*100/l.PullTotal, 10) + " %"
 }

@@ -92,6 +92,10 @@ func demandOf(v *state.View, cat fleet.Catalog, spec *fleet.PodSpec) (demand, er
 		GPU: spec.GPU, Need: need, Cloud: spec.Cloud, Centers: centers, Image: spec.Image, CUDA: spec.CUDA,
 		Networked: spec.GlobalNetworking,
 	}}
+	if len(spec.Models) > 0 {
+		ref, _ := fleet.ParseModelRef(spec.Models[0]) // its endpoint was checked
+		out.req.Model = ref.String()
+	}
 	if spec.Network != nil {
 		volume, _ := v.Volume(spec.Network.Volume)
 		backend, _ := v.Backend(volume.Backend)

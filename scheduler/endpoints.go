@@ -212,7 +212,7 @@ func completeEndpoint(v *state.View, account fleet.AccountID, spec *fleet.Endpoi
 		err = completeFlavors(cat, spec)
 	}
 	return cmp.Or(
-		err, completeScaler(spec), completeBalancing(spec), knownCenters(spec.Centers, v), endpointVolumes(v, account, spec),
+		err, completeScaler(spec), completeBalancing(spec), checkModels(spec), knownCenters(spec.Centers, v), endpointVolumes(v, account, spec),
 		knownRegistry(v, account, spec.Registry), checkEnvironment(v, account, spec.Env),
 	)
 }
@@ -337,6 +337,14 @@ func endpointVolumes(v *state.View, account fleet.AccountID, spec *fleet.Endpoin
 	return nil
 }
 
+// checkModels checks the references of models.
+func checkModels(spec *fleet.EndpointSpec) error {
+	if _, wrong, err := fleet.ParseModelRefs(spec.Models); err != nil {
+		return fleet.Invalid(fmt.Sprintf("$.modelReferences[%d]", wrong), err.Error())
+	}
+	return nil
+}
+
 // maxShown is how many bytes of a value a release shows.
 const maxShown = 1024
 
@@ -360,6 +368,7 @@ func changesOf(old, now *fleet.EndpointSpec) (out []fleet.FieldChange) {
 		{"gpu.minCudaVersion", func(s *fleet.EndpointSpec) any { return gpuOf(s).CUDA.Min }},
 		{"cpu", func(s *fleet.EndpointSpec) any { return flavorTexts(s.CPU) }},
 		{"dataCenterIds", func(s *fleet.EndpointSpec) any { return s.Centers }},
+		{"modelReferences", func(s *fleet.EndpointSpec) any { return s.Models }},
 		{"networkVolumes", func(s *fleet.EndpointSpec) any { return s.Volumes }},
 	} {
 		before, after := shownJSON(f.of(old)), shownJSON(f.of(now))

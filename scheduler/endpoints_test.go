@@ -69,13 +69,14 @@ func TestEndpoints(t *testing.T) {
 	}
 	got, err = w.svc.UpdateEndpoint(ctx, me, made.ID, func(s *fleet.EndpointSpec) {
 		s.Image, s.Env, s.Ports = "worker:2", map[string]string{"A": strings.Repeat("x", 5000)}, []fleet.Port{http(80)}
-		s.GPU.Excluded = []string{h100}
+		s.GPU.Excluded, s.Models = []string{h100}, []string{"https://huggingface.co/o/n"}
 	})
 	want := []fleet.FieldChange{
 		{Field: "image", Old: `"worker:1"`, New: `"worker:2"`},
 		{Field: "ports", Old: "null", New: `["80/http"]`},
 		{Field: "env", Old: "null"},
 		{Field: "gpu.excludedTypes", Old: "null", New: `["` + h100 + `"]`},
+		{Field: "modelReferences", Old: "null", New: `["https://huggingface.co/o/n"]`},
 	}
 	if err != nil || got.Version() != 2 || len(got.Releases) != 2 || len(got.Releases[1].Changes) != len(want) {
 		t.Fatalf("%+v %v", got, err)
@@ -180,6 +181,9 @@ func TestBadEndpoints(t *testing.T) {
 		}, fleet.CodeInvalid, "$.workers.idleTimeout"},
 		{"center", func(s *fleet.EndpointSpec) { s.Centers = []fleet.DataCenterID{"none"} }, fleet.CodeInvalid, "$.dataCenterIds"},
 		{"volume", func(s *fleet.EndpointSpec) { s.Volumes = []fleet.VolumeID{"none"} }, fleet.CodeNotFound, "$.networkVolumes"},
+		{"model", func(s *fleet.EndpointSpec) {
+			s.Models = []string{"https://huggingface.co/o/n", "https://example.com/o/n"}
+		}, fleet.CodeInvalid, "$.modelReferences[1]"},
 		{"registry", func(s *fleet.EndpointSpec) { s.Registry = "theirs" }, fleet.CodeNotFound, "$.registry"},
 		{"secret", func(s *fleet.EndpointSpec) { s.Env = map[string]string{"A": "{{ GANTRY_SECRET_none }}"} }, fleet.CodeNotFound, "$.env"},
 	}

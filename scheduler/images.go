@@ -69,12 +69,13 @@ func (s *Service) imagesOf(ctx context.Context, full string) ([]fleet.HostImages
 		if h.State == fleet.HostGone {
 			continue
 		}
-		images := h.Inventory.Images
+		images, models := h.Inventory.Images, h.Inventory.Models
 		if full != "" {
+			models = nil
 			images = slices.DeleteFunc(slices.Clone(images), func(name string) bool { return name != full })
 		}
 		out = append(out, fleet.HostImages{
-			Host: h.ID, Name: h.Name, DataCenter: h.DataCenter, Connected: h.State == fleet.HostReady, Images: images,
+			Host: h.ID, Name: h.Name, DataCenter: h.DataCenter, Connected: h.State == fleet.HostReady, Images: images, Models: models,
 			Present: full != "" && len(images) > 0,
 		})
 	}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -96,6 +97,9 @@ func (s *Service) view(suffix string, p fleet.Pod, on hostFacts) fleet.PodView {
 	}
 	if trouble := out.Live; trouble != nil && p.Reason == "" && strings.HasSuffix(trouble.Activity, fleet.TryingAgain) {
 		out.Pod.Reason = trouble.Activity
+	}
+	if p.Owner.Kind == fleet.OwnerEndpoint && p.StartedAt.IsZero() {
+		out.Pod.Reason = cmp.Or(out.Pod.Reason, out.Live.Pull())
 	}
 	if on.lost {
 		out.Pod.Reason = "the pod's host cannot be reached; the pod may still run there"

@@ -46,7 +46,7 @@ type Hosts interface {
 	ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error)
 	WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error
 	// Prefetch asks a host to get an image, and reports whether it could be asked.
-	Prefetch(host fleet.HostID, image string) bool
+	Prefetch(host fleet.HostID, image string, models ...string) bool
 	HostNetworks
 }
 

@@ -69,6 +69,7 @@ func specOf(v *state.View, cat fleet.Catalog, account fleet.AccountID, req fleet
 		Name: req.Name, Image: req.Image, Args: req.Args, DiskGB: req.DiskGB, Ports: req.Ports, Env: req.Env,
 		Cloud: cmp.Or(req.Cloud, fleet.CloudSecure), Centers: req.Centers, Template: req.Template,
 		Persistent: req.Persistent, Network: req.Network, GlobalNetworking: req.GlobalNetworking,
+		Models: req.Models,
 	}
 	if req.Registry != nil {
 		spec.Registry = *req.Registry

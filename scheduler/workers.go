@@ -48,12 +48,15 @@ func (s *Service) workersOf(ctx context.Context, id fleet.EndpointID) (e fleet.E
 	return e, wanted, err
 }
 
-// PrefetchWorkers has the hosts that the next workers of an endpoint would get, at most so many, get its image beforehand. It promises
-// nothing. An image that needs a credential cannot be got so. Errors: those of StartWorker.
+// PrefetchWorkers has the hosts that the next workers of an endpoint would get, at most so many, get its image and models beforehand. It
+// promises nothing. What needs a credential cannot be got so. Errors: those of StartWorker.
 func (s *Service) PrefetchWorkers(ctx context.Context, id fleet.EndpointID, hosts int) error {
 	e, wanted, err := s.workersOf(ctx, id)
 	image, ok := fleet.ImageName(e.Spec.Image)
-	if err != nil || e.Spec.Registry != "" || !ok {
+	if !ok || e.Spec.Registry != "" {
+		image = ""
+	}
+	if err != nil || image == "" && len(e.Spec.Models) == 0 {
 		return err
 	}
 	for _, req := range wanted {
@@ -62,7 +65,7 @@ func (s *Service) PrefetchWorkers(ctx context.Context, id fleet.EndpointID, host
 			cmd, why := s.plan(ctx, fleet.Principal{Account: e.Account}, set, nil)
 			if why == nil {
 				for i := range cmd.Pods {
-					s.Dispatch.Prefetch(cmd.Pods[i].Pod.Host, image)
+					s.Dispatch.Prefetch(cmd.Pods[i].Pod.Host, image, e.Spec.Models...)
 				}
 				return nil
 			}
@@ -104,7 +107,7 @@ func workerRequests(v *state.View, e *fleet.Endpoint) (out []fleet.PodRequest) {
 	spec, fixed := &e.Spec, false
 	base := fleet.PodRequest{
 		Name: spec.Name, Image: spec.Image, Args: spec.Args, DiskGB: spec.DiskGB, Ports: spec.Ports, Env: spec.Env, Registry: &spec.Registry,
-		Centers: spec.Centers, ArgsSet: true, PortsSet: true, Movable: &fixed,
+		Centers: spec.Centers, ArgsSet: true, PortsSet: true, Movable: &fixed, Models: spec.Models,
 	}
 	var shapes []fleet.PodRequest
 	if spec.GPU != nil {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,7 +175,30 @@ func TestTheImageOfWorkersIsFetchedBeforehand(t *testing.T) {
 		}
 	}
 	refused(t, w.svc.PrefetchWorkers(ctx, "no-such-endpoint", 1), fleet.CodeNotFound, "")
-	for range 4 {
+	const model = "https://huggingface.co/org/name"
+	cred, _, err := w.svc.CreateRegistry(ctx, me, "hub", fleet.Credential{Username: "u", Password: "p"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for image, change := range map[string]func(s *fleet.EndpointSpec){
+		"docker.io/library/worker:1": func(s *fleet.EndpointSpec) { s.Models = []string{model} },
+		"":                           func(s *fleet.EndpointSpec) { s.Registry, s.Models = cred.ID, []string{model} }, // which needs a credential
+	} {
+		if _, err := w.svc.UpdateEndpoint(ctx, me, e.ID, change); err != nil {
+			t.Fatal(err)
+		}
+		if got := asked(1); len(got) != 1 || !strings.Contains(got[0], "prefetch "+image+" "+model) {
+			t.Errorf("asked for %q", got)
+		}
+		if _, err := w.svc.UpdateEndpoint(ctx, me, e.ID, func(s *fleet.EndpointSpec) { s.Registry = "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worker, err := w.svc.StartWorker(ctx, e.ID)
+	if err != nil || !slices.Equal(worker.Spec.Models, []string{model}) {
+		t.Errorf("%+v, %v", worker.Spec, err)
+	}
+	for range 3 {
 		if _, err := w.svc.StartWorker(ctx, e.ID); err != nil {
 			t.Fatal(err)
 		}

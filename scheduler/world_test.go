@@ -155,8 +155,8 @@ func (e *edge) WriteFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 	return errEdge
 }
 
-func (e *edge) Prefetch(host fleet.HostID, image string) bool {
-	e.note("prefetch "+image, host, "")
+func (e *edge) Prefetch(host fleet.HostID, image string, models ...string) bool {
+	e.note("prefetch "+strings.Join(append([]string{image}, models...), " "), host, "")
 	return host != "host-c" // which is away
 }
 

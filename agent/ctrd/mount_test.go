@@ -178,3 +178,34 @@ func TestMountsThatAreRefused(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestAReadOnlyMountStaysSo below a mount of the container's own, which keeps the rest of its files: its root can write to it neither
+// through it nor by mounting it anew, and all users of the container may read it.
+func TestAReadOnlyMountStaysSo(t *testing.T) {
+	b := setup(t)
+	ref := b.local(nil)
+	volume, model := filepath.Join(t.TempDir(), "volume"), filepath.Join(t.TempDir(), "model")
+	for dir, mode := range map[string]os.FileMode{volume: 0o777, model: 0o755} {
+		b.must(os.Mkdir(dir, mode))
+		b.must(os.Chmod(dir, mode))
+	}
+	b.must(os.WriteFile(filepath.Join(model, "weights"), []byte("seven"), 0o444))
+	b.must(os.WriteFile(filepath.Join(volume, "own"), []byte("mine"), 0o666))
+	s := b.spec(ref, `sh -c "cat /v/own /v/cache/hub/m/weights; grep ' /v/cache/hub/m ' /proc/self/mountinfo; echo x > /v/cache/hub/m/weights || echo kept;
+		touch /v/cache/hub/m/new || echo none; mount -o remount,rw /v/cache/hub/m || echo stays; umount /v/cache/hub/m || echo there; rm -f /v/cache/hub/m/weights || echo not-removed;
+		touch /v/cache/hub/other && echo others-may; stat -c 'mode %a of %u' /v/cache/hub/m/weights; echo end-of-test"`)
+	s.Mounts = []pod.Mount{{Source: volume, Target: "/v"}, {Source: model, Target: "/v/cache/hub/m", ReadOnly: true}}
+	b.give(&s, testBase)
+	b.start(s)
+	b.finish(s.Pod)
+	b.missing(b.log(s, "end-of-test"), "mine", "seven", "ro,nosuid,nodev", "kept", "none", "stays", "there", "not-removed", "others-may", "mode 444 of 0")
+	b.remove(s.Pod)
+	if text, err := os.ReadFile(filepath.Join(model, "weights")); err != nil || string(text) != "seven" {
+		t.Errorf("%q, %v", text, err)
+	}
+	for _, left := range []string{"weights", "new"} {
+		if _, err := os.Stat(filepath.Join(volume, "cache/hub/m", left)); err == nil {
+			t.Errorf("%s is on the volume", left)
+		}
+	}
+}

@@ -131,7 +131,10 @@ type root struct {
 }
 
 // clone is a folder of the host that is mounted with other ids, for a container to be given.
-type clone struct{ source, at string }
+type clone struct {
+	source, at string
+	readOnly   bool
+}
 
 // plan decides what a pod's root is made of. The caller closes users.
 func (r *Runtime) plan(s pod.ContainerSpec, img *image) (*root, error) {
@@ -152,7 +155,7 @@ func (r *Runtime) plan(s pod.ContainerSpec, img *image) (*root, error) {
 		if m.AsIs {
 			continue
 		}
-		c := clone{source: m.Source, at: filepath.Join(r.volumesDir(s.Pod), strconv.Itoa(i))}
+		c := clone{source: m.Source, at: filepath.Join(r.volumesDir(s.Pod), strconv.Itoa(i)), readOnly: m.ReadOnly}
 		p.clones, m.Source = append(p.clones, c), c.at
 	}
 	return p, nil
@@ -332,7 +335,11 @@ func (r *Runtime) mountClones(p *root) error {
 	for _, c := range p.clones {
 		err := os.Mkdir(c.at, 0o700)
 		if err == nil {
-			err = attachTree(c.source, c.at, mountAttr(p.users, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID))
+			flags := uint64(unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID)
+			if c.readOnly {
+				flags |= unix.MOUNT_ATTR_RDONLY
+			}
+			err = attachTree(c.source, c.at, mountAttr(p.users, flags))
 		}
 		if errors.Is(err, errNoIDs) {
 			return &pod.Error{Class: pod.Retry, Sentence: "the file system of the pod's volume has no user namespaces", Err: err}

@@ -256,7 +256,11 @@ func mounts(s pod.ContainerSpec) []specs.Mount {
 	// Last, so that none of them can lie over what every container gets without being seen here. runc
 	// makes a missing target, and follows links of the image within the image's own files alone.
 	for _, m := range s.Mounts {
-		out = append(out, bind(m.Source, m.Target, "rw", "nosuid", "nodev"))
+		access := "rw"
+		if m.ReadOnly {
+			access = "ro"
+		}
+		out = append(out, bind(m.Source, m.Target, access, "nosuid", "nodev"))
 	}
 	return out
 }

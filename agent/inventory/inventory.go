@@ -27,6 +27,8 @@ type Config struct {
 	Fabric func() fleet.Fabric
 	// Volumes are the kinds of backends of network volumes that the host can mount.
 	Volumes func() []fleet.BackendKind
+	// Models are the references of models that are on the host.
+	Models func() []string
 	// Tunnel is how other hosts reach the pods' private networks here.
 	Tunnel func() fleet.HostTunnel
 	// Certificate is the host's own, and whom the host trusts.
@@ -59,6 +61,9 @@ func (h *Host) Inventory() fleet.Inventory {
 	}
 	if h.Volumes != nil {
 		inv.Volumes = h.Volumes()
+	}
+	if h.Models != nil {
+		inv.Models = h.Models()
 	}
 	if h.Tunnel != nil {
 		inv.Tunnel = h.Tunnel()
@@ -101,7 +106,7 @@ func (h *Host) Encoded() *agentrpc.Inventory { return encode(h.Inventory()) }
 func encode(inv fleet.Inventory) *agentrpc.Inventory {
 	out := &agentrpc.Inventory{
 		Total: agentrpc.EncodeResources(inv.Total),
-		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images,
+		Cuda:  inv.CUDA, Driver: inv.Driver, Kernel: inv.Kernel, Runtime: inv.Runtime, AgentVersion: inv.AgentVersion, Images: inv.Images, Models: inv.Models,
 		PublicIp: inv.PublicIP, PortFrom: int32(inv.PortFrom), PortTo: int32(inv.PortTo), //nolint:gosec // 16 bits
 		RuntimeClass: inv.RuntimeClass, Tunnel: encodeTunnel(inv.Tunnel),
 		Certificate: agentrpc.EncodeCertificate(inv.Certificate), Fabric: encodeFabric(inv.Fabric),

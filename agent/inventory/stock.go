@@ -26,10 +26,13 @@ type DiskBook interface {
 	SetForeignDisk(bytes int64) error
 }
 
+// Room is what something else than pods may have of the disk, and what it has, in bytes.
+type Room struct{ Used, Size int64 }
+
 // Read reads what a host offers to pods that has its data in dir. data reports whether there is persistent data. overcommit multiplies processors, memory and disk,
 // for development machines; at 1 the system's reserve of one core and 2 GiB is kept. Processors and
-// memory are the machine's, whoever uses them; of the disk, foreignDisk is not offered.
-func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool) (fleet.Inventory, error) {
+// memory are the machine's, whoever uses them; of the disk, foreignDisk and the room of others are not offered.
+func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool, other Room) (fleet.Inventory, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return fleet.Inventory{}, fmt.Errorf("read memory: %w", err)
@@ -38,6 +41,7 @@ func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
+	is.Used, is.Size = max(0, is.Used-other.Used), max(0, is.Size-other.Size)
 	foreign, err := foreignDisk(is, book, data)
 	if err != nil {
 		return fleet.Inventory{}, err
@@ -54,7 +58,7 @@ func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool
 		Total: fleet.Resources{
 			MilliCPU: cores * 1000 * factor,
 			MemoryMB: memory / fleet.MB * factor,
-			DiskGB:   int64(float64(is.Size-foreign)*diskShareInUse) / fleet.GB * factor,
+			DiskGB:   int64(float64(max(0, is.Size-foreign))*diskShareInUse) / fleet.GB * factor,
 		},
 		GPUs:   gpus,
 		Kernel: kernelRelease(),

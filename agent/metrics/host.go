@@ -66,6 +66,8 @@ var hostSeries = []seen{
 	{"gantry_host_images", "Images on the host, at most 200.", nil},
 	{"gantry_host_image_disk_bytes", "Size of the file system of the images; absent while unknown.", nil},
 	{"gantry_host_image_disk_used_bytes", "Bytes used on the file system of the images; images are removed when it is too full.", nil},
+	{"gantry_host_model_cache_bytes", "Bytes that the cache of models may have; absent where there is none.", nil},
+	{"gantry_host_model_cache_used_bytes", "Bytes of the cache of models, with those of models being fetched; absent where there is none.", nil},
 	{"gantry_volume_backend_up", "1 while the backend of network volumes that is mounted here answers, 0 while it does not.", []string{"backend"}},
 	{"gantry_host_gpu_info", "1 for each GPU.", []string{"gpu", "type"}},
 	{"gantry_host_gpu_healthy", "1 while the GPU takes pods, 0 while it is out of placement.", []string{"gpu"}},
@@ -162,6 +164,10 @@ func (s *collector) host(gauge emit, inv fleet.Inventory) {
 	gauge("gantry_host_memory_offered_bytes", float64(inv.Total.MemoryMB*fleet.MB))
 	gauge("gantry_host_disk_offered_bytes", float64(inv.Total.DiskGB*fleet.GB))
 	gauge("gantry_host_images", float64(len(inv.Images)))
+	if cache := s.metrics.modelCache.Load(); cache != nil {
+		gauge("gantry_host_model_cache_bytes", float64(cache.Size))
+		gauge("gantry_host_model_cache_used_bytes", float64(cache.Used))
+	}
 	if disk := s.metrics.imageDisk.Load(); disk != nil {
 		gauge("gantry_host_image_disk_bytes", float64(disk.Size))
 		gauge("gantry_host_image_disk_used_bytes", float64(disk.Used))

@@ -49,9 +49,12 @@ type Metrics struct {
 	steps                             *prometheus.HistogramVec
 	writes                            prometheus.Histogram
 	removedImages                     prometheus.Counter
+	modelBytes, removedModels         prometheus.Counter
+	modelFetches                      *prometheus.CounterVec
 	attachments                       prometheus.Histogram
 	storageWork                       *prometheus.CounterVec
 	connected, reachable              atomic.Bool
+	modelCache                        atomic.Pointer[machine.Disk] // nil: there is none
 	imageDisk                         atomic.Pointer[machine.Disk] // nil: not known
 }
 
@@ -70,6 +73,11 @@ func New() *Metrics {
 	m.attempts = counter("gantry_agent_session_attempts_total", "Attempts to reach a scheduler, since the agent started.")
 	m.stood = counter("gantry_agent_sessions_total", "Sessions established with a scheduler since the agent started; all but the first are reconnects.")
 	m.removedImages = counter("gantry_agent_images_removed_total", "Images removed to make room, since the agent started.")
+	m.modelBytes = counter("gantry_agent_model_fetched_bytes_total", "Bytes of models received from the hub, since the agent started.")
+	m.removedModels = counter("gantry_agent_models_removed_total", "Models removed to make room, since the agent started.")
+	m.modelFetches = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gantry_agent_model_fetches_total", Help: "Fetches of models that ended, by result (done, failed), since the agent started.",
+	}, []string{"result"})
 	m.steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "gantry_agent_pod_start_duration_seconds", Help: "How long the steps of starts took that succeeded; pull only where an image was pulled.",
 		Buckets: append(prometheus.ExponentialBuckets(0.002, 2, 15), 120, 600, 3600),
@@ -85,7 +93,10 @@ func New() *Metrics {
 	m.storageWork = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gantry_storage_work_total", Help: "What was done for network volumes on backends that this host looks after, by work (make, remove, measure) and result (done, failed), since the agent began.",
 	}, []string{"work", "result"})
-	m.registry.MustRegister(m.attachments, m.storageWork, m.steps, m.writes)
+	m.registry.MustRegister(m.attachments, m.storageWork, m.steps, m.writes, m.modelFetches)
+	for _, result := range []string{workDone, workFailed} {
+		m.modelFetches.WithLabelValues(result)
+	}
 	for _, step := range []string{tookPull, tookNetwork, tookDefine, tookTask, tookStart, tookAll} {
 		m.steps.WithLabelValues(step)
 	}
@@ -95,6 +106,24 @@ func New() *Metrics {
 	}
 	return m
 }
+
+// Models implements models.Metrics.
+func (m *Metrics) Models(used, size int64) { m.modelCache.Store(&machine.Disk{Used: used, Size: size}) }
+
+// Fetched implements models.Metrics.
+func (m *Metrics) Fetched(bytes int64) { m.modelBytes.Add(float64(bytes)) }
+
+// ModelFetch implements models.Metrics.
+func (m *Metrics) ModelFetch(ok bool) {
+	result := workFailed
+	if ok {
+		result = workDone
+	}
+	m.modelFetches.WithLabelValues(result).Inc()
+}
+
+// ModelsRemoved implements models.Metrics.
+func (m *Metrics) ModelsRemoved(models int) { m.removedModels.Add(float64(models)) }
 
 // Reported counts what a report tells.
 func (m *Metrics) Reported(r pod.Report) {

@@ -161,6 +161,7 @@ func TestMetricsAreWhatTheManualSays(t *testing.T) {
 	ledgertest.SetFull(t, d.book, order("p1", 1, "GPU-a"))
 	begin(t, d, "p1")
 	d.metrics.Room(40, 100)
+	d.metrics.Models(30, 90)
 	d.sampled()
 	families, err := d.metrics.registry.Gather()
 	if err != nil {
@@ -226,6 +227,7 @@ func TestMetricsTellOfHostAndPods(t *testing.T) {
 	over := d.metrics.Session()
 	d.metrics.Answered(nil)
 	d.metrics.Room(40, 100)
+	d.metrics.Models(30, 90)
 	d.metrics.Collected(3)
 	d.sampled()
 	for _, want := range []string{

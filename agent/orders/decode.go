@@ -60,6 +60,14 @@ func (o *Orders) decode(a *agentrpc.Assignment) pod.Assignment {
 		o.Log.Error("an order was refused", "pod", out.Pod, "err", "the endpoint's id is none")
 		out.Endpoint, out.Refused = "", "the order names a serverless endpoint by what is no id"
 	}
+	if out.Models, _, err = fleet.ParseModelRefs(a.GetModels()); err == nil && len(out.Models) > 0 {
+		out.ModelHub = a.GetModelHub()
+		err = fleet.CheckModelHub(out.ModelHub)
+	}
+	if err != nil {
+		o.Log.Error("an order was refused", "pod", out.Pod, "err", err)
+		out.Models, out.ModelHub, out.Refused = nil, "", "the order names models, or their hub, by what is no address"
+	}
 	out.Frozen = a.GetFrozen() && out.Endpoint != ""
 	if c := a.GetRegistry(); c != nil {
 		out.Registry = &fleet.Credential{Username: c.GetUsername(), Password: fleet.Secret(c.GetPassword())}

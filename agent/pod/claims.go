@@ -48,6 +48,9 @@ func makes(s Step) bool {
 	return s == StepNetwork || s == StepDefine || s == StepTask || s == StepStart
 }
 
+// begins reports whether a step is one of a start.
+func begins(s Step) bool { return s == StepPull || s == StepModels || makes(s) }
+
 // waited waits while another pod, or a process that is left over, has what the order needs, and reports whether it
 // had to.
 func (m *machine) waited(ctx context.Context, s Step, want Assignment) (bool, error) {

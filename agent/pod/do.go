@@ -60,6 +60,8 @@ func (m *machine) do(effect, ctx context.Context, s Step, want Assignment, see S
 		return nil
 	case StepPull:
 		return m.pull(effect, want)
+	case StepModels:
+		return m.getModels(effect, want)
 	case StepNetwork:
 		return m.network(short, want, see)
 	case StepDefine:
@@ -186,7 +188,7 @@ func (m *machine) pull(ctx context.Context, want Assignment) error {
 	return nil
 }
 
-// wait reports, once per incarnation, that the image cannot be had since an attempt that began then. The next report, of the container
+// wait reports, once per incarnation, that its image or a model cannot be had since an attempt that began then. The next report, of the container
 // that is made once it can, ends that.
 func (m *machine) wait(want Assignment, since time.Time) {
 	if m.waits {

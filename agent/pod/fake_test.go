@@ -56,6 +56,7 @@ type fakeHost struct {
 	hangs    bool           // processes are not made until the start is abandoned
 	cut      error          // networks cannot be made
 	gate     Gate
+	models   Models
 	changed  chan struct{}
 }
 
@@ -79,6 +80,7 @@ func (f *fakeHost) deps(boot string) Deps {
 	heard.Store(true)
 	return Deps{
 		Gate:    f.gate,
+		Models:  f.models,
 		Runtime: f, Network: fakeNet{f}, Ledger: fakeLedger{f}, Reports: f, Logs: fakeLogs{f},
 		Dir: filepath.Join(f.dir, "pods"), Data: filepath.Join(f.dir, "persistent"), PublicIP: func() string { return "192.0.2.7" }, Boot: boot, Slots: make(chan struct{}, 4), Heard: heard,
 		Log: slog.New(slog.DiscardHandler), GPUName: func(string) string { return "" },

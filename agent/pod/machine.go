@@ -48,6 +48,9 @@ type Deps struct {
 	// Volumes are the network volumes of the host; nil: it can mount none.
 	Volumes Volumes
 
+	// Models gets models of hubs; nil: the host keeps none.
+	Models Models
+
 	// Gate answers workers of serverless endpoints; nil: the host runs none.
 	Gate Gate
 
@@ -93,8 +96,10 @@ type machine struct {
 	trouble   string    // what last kept the incarnation from starting, for its owner; empty: nothing has
 	since     time.Time // when the incarnation was first allowed to start; zero before
 	volume    mounted
-	gone      bool // nothing is left, and the ledger has forgotten it
-	toldGone  bool // that nothing is left was handed to the reporter
+	models    []Model // of the order, once they are on the host
+	modelsFor uint64  // incarnation that has them
+	gone      bool    // nothing is left, and the ledger has forgotten it
+	toldGone  bool    // that nothing is left was handed to the reporter
 }
 
 func newMachine(d Deps, want Assignment) *machine {
@@ -209,14 +214,14 @@ func (m *machine) step(ctx context.Context) (Assignment, error) {
 		return want, fmt.Errorf("write how the pod ended: %w", err)
 	}
 	s := next(want, see)
-	if (s == StepPull || makes(s)) && m.markedFor != want.Incarnation {
+	if begins(s) && m.markedFor != want.Incarnation {
 		m.Logs.Begin(m.id, want.Incarnation)
 		m.markedFor = want.Incarnation
 	}
-	if want.Refused != "" && (s == StepPull || makes(s)) {
+	if want.Refused != "" && begins(s) {
 		return want, &Error{Class: Fatal, Sentence: want.Refused}
 	}
-	if want.Endpoint != "" && m.Gate == nil && (s == StepPull || makes(s)) {
+	if want.Endpoint != "" && m.Gate == nil && begins(s) {
 		return want, &Error{Class: Fatal, Sentence: "the host runs no workers of serverless endpoints"}
 	}
 	if makes(s) {
@@ -280,7 +285,7 @@ func (m *machine) look(ctx context.Context, want Assignment, heard bool) (Seen, 
 			return see, err
 		}
 	}
-	see.Digest = m.digest
+	see.Digest, see.Lacking = m.digest, len(want.Models) > 0 && !see.Container.Exists && m.modelsFor != want.Incarnation
 	if see.Container.Exists {
 		see.Digest = "present" // a container is made from an image that was there
 	}

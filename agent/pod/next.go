@@ -6,6 +6,7 @@ import "gantry/fleet"
 type Seen struct {
 	Container Container
 	Digest    string // of the image; empty when it is not on the host
+	Lacking   bool   // models of the order are not on the host
 	Network   bool   // something of the pod's network is there
 	WrongPort bool   // it is not complete, or not as the order says
 	Attached  bool   // a network volume is attached, and there is no container
@@ -27,6 +28,7 @@ const (
 	StepWatch   Step = "watch"   // wait for the process to end
 	StepReport  Step = "report"  // tell how the incarnation ended
 	StepPull    Step = "pull"    // get the image
+	StepModels  Step = "models"  // get the models
 	StepNetwork Step = "network" // make the network namespace
 	StepDefine  Step = "define"  // make snapshot and container
 	StepTask    Step = "task"    // make the process
@@ -89,6 +91,8 @@ func ensure(see Seen) Step {
 		return StepIdle
 	case see.Digest == "":
 		return StepPull
+	case see.Lacking:
+		return StepModels
 	case !see.Network, see.WrongPort:
 		return StepNetwork
 	case !see.Container.Exists:

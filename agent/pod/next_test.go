@@ -57,6 +57,9 @@ func TestNext(t *testing.T) {
 		{"an older end does not count for the new incarnation", run, Seen{Heard: true, Record: Record{Ended: &Ended{Incarnation: 2}}}, StepPull},
 		{"a newer incarnation is not touched", run, Seen{Heard: true, Container: box(4, TaskRunning)}, StepRefuse},
 		{"not even to remove the pod", gone, Seen{Heard: true, Container: box(4, TaskRunning)}, StepRefuse},
+		{"models come after the image", run, Seen{Heard: true, Boot: boot, Lacking: true}, StepPull},
+		{"and before the network", run, Seen{Heard: true, Boot: boot, Digest: "d", Lacking: true}, StepModels},
+		{"but not before an agent has heard a scheduler", run, Seen{Boot: boot, Digest: "d", Lacking: true}, StepIdle},
 		{"a reboot is told", run, Seen{Heard: true, Boot: "boot-2", Record: begun(3, boot), Container: box(3, TaskNone)}, StepReboot},
 		{"also when nothing is left", run, Seen{Heard: true, Boot: "boot-2", Record: begun(3, boot)}, StepReboot},
 		{"a pod that was not begun before a reboot starts", run, Seen{Heard: true, Boot: "boot-2", Record: begun(2, boot), Digest: "d", Network: true, Container: box(3, TaskNone)}, StepTask},
@@ -90,7 +93,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 			for inc := uint64(0); inc <= 4; inc++ {
 				for begun := uint64(0); begun <= 4; begun++ {
 					for end := uint64(0); end <= 4; end++ {
-						for bits := range 128 {
+						for bits := range 256 {
 							see := Seen{
 								Container: Container{Exists: inc > 0, Incarnation: inc, Task: task},
 								Heard:     bits&1 != 0, Network: bits&2 != 0, Told: bits&4 != 0, Boot: "now",
@@ -106,6 +109,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 								see.Record.BegunBoot = "before"
 							}
 							see.WrongPort = see.Network && bits&32 != 0
+							see.Lacking = bits&128 != 0
 							see.Attached = inc == 0 && bits&64 != 0
 							if end > 0 {
 								see.Record.Ended = &Ended{Incarnation: end}
@@ -126,7 +130,7 @@ func TestNextHoldsItsRules(t *testing.T) {
 
 func holdRules(t *testing.T, want Assignment, see Seen, got Step) {
 	t.Helper()
-	making := got == StepPull || got == StepNetwork || got == StepDefine || got == StepTask || got == StepStart
+	making := got == StepPull || got == StepModels || got == StepNetwork || got == StepDefine || got == StepTask || got == StepStart
 	c := see.Container
 	switch {
 	case making && !see.Heard:

@@ -124,6 +124,8 @@ type Mount struct {
 	// AsIs says that Source is a mount made for the container: its files have the ids of the container's user
 	// namespace already, and no file system call on it is made outside of the container.
 	AsIs bool
+	// ReadOnly says that nobody in the container can write to it.
+	ReadOnly bool
 }
 
 // Devices is what a container gets of the host's GPUs. The zero value is none. It comes from the host's own

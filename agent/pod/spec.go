@@ -53,9 +53,10 @@ func (m *machine) containerSpec(ctx context.Context, want Assignment) (Container
 		if want.Endpoint != "" {
 			mounts = append(mounts, Mount{Source: m.volume.dir, Target: fleet.OwnWorkerVolumePath, AsIs: true})
 		}
-		// One below the other has to be mounted after it.
-		slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	}
+	mounts = append(mounts, modelMounts(m.models)...)
+	// One below the other has to be mounted after it.
+	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	base := want.IDBase(m.IDBase, rec.Addr)
 	profile, err := m.writeProfile(dir, env, base)
 	if err != nil {

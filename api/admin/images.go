@@ -31,6 +31,7 @@ type HostImages struct {
 	DataCenterID string   `json:"dataCenterId" doc:"Where it stands."`
 	Connected    bool     `json:"connected" doc:"It has a session; otherwise this is what it said last."`
 	Images       []string `json:"images" doc:"Full references, at most 200: those that were used last. Where image was asked for, only that one."`
+	Models       []string `json:"models" doc:"References of models of a hub, at most 200; none where image was asked for."`
 	Present      *bool    `json:"present" doc:"Whether the image that was asked for is there; null when none was."`
 }
 

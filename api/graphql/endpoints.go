@@ -31,7 +31,7 @@ func newEndpoint(s *session, r *v2.Endpoint) *endpoint {
 		UserID: string(s.caller.Who.Account), FlashBootType: r.FlashBoot, TemplateID: null(r.Template), IdleTimeout: int32(r.Workers.IdleTimeout),
 		Version: int32(r.Version), WorkersMax: int32(r.Workers.Max), WorkersMin: int32(r.Workers.Min), WorkersStandby: fleet.StandbyWorkers,
 		ExecutionTimeoutMs: float64(r.Timeout),
-		Env:                pairsOf(r.Env), CreatedAt: scalar{r.CreatedAt}, InstanceIDs: []string{}, ModelReferences: []string{},
+		Env:                pairsOf(r.Env), CreatedAt: scalar{r.CreatedAt}, InstanceIDs: []string{}, ModelReferences: r.Models,
 	}
 	if g := r.GPU; g != nil {
 		e.ComputeType, e.GpuCount, e.AllowedCudaVersions, e.MinCudaVersion = "GPU", int32(g.Count), join(g.AllowedCUDA), null(g.MinCUDA)
@@ -154,6 +154,7 @@ var endpointMembers = []member{
 	{from: "minCudaVersion", to: "gpu.minCudaVersion"},
 	{from: "allowedCudaVersions", to: "gpu.allowedCudaVersions", as: split},
 	{from: "networkVolumeIds", to: "networkVolumes"},
+	{from: "modelReferences", to: "modelReferences"},
 	{from: "scalerType", to: "scaling.type"},
 	{from: "scalerValue", to: "scaling.queueDelay"},
 	{from: "scalerValue", to: "scaling.requestCount"},
@@ -168,7 +169,6 @@ var endpointDefaults = input{
 // endpointLacks say why there is no such thing here.
 var endpointLacks = map[string]string{
 	"hubReleaseId":       "this installation has no hub: give a template with the release's image",
-	"modelReferences":    "this installation caches no models: put them into the image or on a network volume",
 	"flashEnvironmentId": "this installation has no environments of flash", "activeBuildid": "this installation builds no images",
 	"idePodId": "this installation has no editors",
 }
@@ -294,7 +294,7 @@ func (s *session) computeOf(all input, b body) error {
 			volumes = append(volumes, id)
 		}
 	}
-	b["networkVolumes"] = volumes
+	b["networkVolumes"], b["modelReferences"] = volumes, append([]string{}, all.texts("modelReferences")...)
 	return nil
 }
 

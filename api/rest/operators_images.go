@@ -67,6 +67,7 @@ func listImages(ctx context.Context, svc ImageService, c *call, _ *none) (*admin
 		}
 		record := admin.HostImages{
 			ID: string(h.Host), Name: h.Name, DataCenterID: string(h.DataCenter), Connected: h.Connected, Images: append([]string{}, h.Images...),
+			Models: append([]string{}, h.Models...),
 		}
 		if image != "" {
 			record.Present = &h.Present

@@ -41,7 +41,7 @@ const (
 	textCreateEndpoint = "Makes an endpoint, which answers jobs with workers that are started when there are jobs. Sizes are GB of 10^9 bytes. " +
 		"With dryRun=true the answer is 200 with the endpoint that would be made, whose id is empty; nothing is made. " + textEndpointErrors
 	textUpdateEndpoint = "Changes an endpoint; what is left out stays, and lists and env are replaced as a whole. A change of what its workers are made " +
-		"from (image, args, disk, ports, env, registry, gpu, cpu, dataCenterIds, networkVolumes) is a new release, whose workers take the place of " +
+		"from (image, args, disk, ports, env, registry, gpu, cpu, dataCenterIds, networkVolumes, modelReferences) is a new release, whose workers take the place of " +
 		"the earlier ones step by step. With dryRun=true nothing is changed. " + textEndpointErrors
 )
 
@@ -150,6 +150,9 @@ func changeEndpoint(s *fleet.EndpointSpec, in *v2.EndpointSettings, scaling *v2.
 	if in.NetworkVolumes != nil {
 		s.Volumes = distinct[fleet.VolumeID](in.NetworkVolumes)
 	}
+	if in.Models != nil {
+		s.Models = in.Models
+	}
 	if in.GPU != nil {
 		s.GPU = changedGPU(s.GPU, in.GPU)
 	}
@@ -245,7 +248,7 @@ func endpointRecord(base string) func(fleet.EndpointView) v2.Endpoint {
 		s := &e.Spec
 		out := v2.Endpoint{
 			ID: string(e.ID), Name: s.Name, Type: string(s.Type), Image: s.Image, Args: s.Args, Disk: s.DiskGB, Ports: portTexts(s.Ports), Env: s.Env,
-			Registry: v2.Text(s.Registry), Template: v2.Text(s.Template), DataCenterIDs: texts(s.Centers), NetworkVolumes: texts(s.Volumes),
+			Registry: v2.Text(s.Registry), Template: v2.Text(s.Template), DataCenterIDs: texts(s.Centers), NetworkVolumes: texts(s.Volumes), Models: texts(s.Models),
 			Workers: v2.WorkerBounds{Min: s.Workers.Min, Max: s.Workers.Max, IdleTimeout: s.Workers.Idle}, Scaling: v2.Scaling{Type: string(s.Scaler.Type)},
 			Timeout: s.TimeoutMS, FlashBoot: string(s.FlashBoot), Retries: s.Retries, FailAfter: s.FailAfter, Version: e.Version(), CreatedAt: v2.At(e.CreatedAt),
 			Reason: v2.Text(e.Reason), WebhookSigned: len(s.WebhookKey) > 0, WaitTimeout: s.WaitSeconds, MaxBody: s.MaxBodyMB,

@@ -19,6 +19,7 @@ type Endpoint struct {
 	Scaling        Scaling           `json:"scaling" doc:"When it has more workers."`
 	DataCenterIDs  []string          `json:"dataCenterIds" doc:"Data centers to choose from; empty: any."`
 	NetworkVolumes []string          `json:"networkVolumes" doc:"Network volumes, one in a data center at most; a worker gets that of its own."`
+	Models         []string          `json:"modelReferences" gantry:"ours" doc:"Models of a hub that workers find on their host."`
 	Timeout        int64             `json:"timeout" doc:"Longest execution of a job in milliseconds, or longest time until a worker answers a request; 0: no limit." minimum:"0"`
 	FlashBoot      string            `json:"flashboot" doc:"What becomes of a worker that has idled out." enum:"OFF,FLASHBOOT,PRIORITY_FLASHBOOT"`
 	Retries        int               `json:"retries" doc:"How often a job is given out again after its worker was lost." minimum:"0" maximum:"3"`
@@ -105,6 +106,7 @@ type EndpointSettings struct {
 	Workers        *WantedWorkers     `json:"workers,omitempty" doc:"How many workers it has."`
 	DataCenterIDs  []string           `json:"dataCenterIds,omitzero" doc:"Data centers to choose from; omitted or empty: any." change:"Data centers to choose from, in place of all there are; empty: any." maxItems:"32" minLength:"1" maxLength:"64" example:"[\"EU-RO-1\"]"`
 	NetworkVolumes []string           `json:"networkVolumes,omitzero" doc:"Network volumes, one in a data center at most (400 otherwise); a worker gets that of its own." change:"Network volumes, in place of all there are; one in a data center at most (400 otherwise)." maxItems:"32" minLength:"1" maxLength:"191" example:"[\"v8d2k9s4f1g6j3\"]"`
+	Models         []string           `json:"modelReferences,omitzero" gantry:"ours" doc:"Models of a hub that workers find below /runpod-volume/huggingface-cache/hub, each named once; the revision after the colon is a branch, tag or commit, main where there is none. A worker starts once they are on its host." change:"Models of a hub that workers find, in place of all there are." maxItems:"8" minLength:"1" maxLength:"256" example:"[\"https://huggingface.co/org/name:main\"]"`
 	Timeout        *int64             `json:"timeout,omitempty" doc:"Longest execution of a job in milliseconds, or, of a LOAD_BALANCER endpoint, longest time until a worker answers a request (default 330000); 0: no limit." minimum:"0" maximum:"604800000" default:"300000"`
 	WaitTimeout    *int               `json:"waitTimeout,omitempty" doc:"Seconds that a request waits for a worker; 120 where a create of a LOAD_BALANCER endpoint names none. Refused for a QUEUE endpoint (422)." minimum:"1" maximum:"3600" example:"120"`
 	MaxBody        *int               `json:"maxBody,omitempty" doc:"MB (10^6 bytes) of a request, and of its answer; 30 where a create of a LOAD_BALANCER endpoint names none. Refused for a QUEUE endpoint (422)." minimum:"1" maximum:"10000" example:"30"`

@@ -64,6 +64,7 @@ type runCmd struct {
 	diskFlags
 	isolationFlags
 	imageFlags
+	modelFlags
 	metricsFlags
 	privateFlags
 	registryFlags
@@ -176,6 +177,9 @@ func (c *runCmd) validate() error {
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
 	}
+	if _, err := c.modelFlags.bytes(0); err != nil {
+		faults = append(faults, err)
+	}
 	_, _, err := c.ranges()
 	return errors.Join(append(faults, err, c.portFlags.validate(), c.gpuFlags.validate(), c.diskFlags.validate(), c.isolationFlags.validate(),
 		c.imageFlags.validate(), c.metricsFlags.validate(), c.privateFlags.validate())...)
@@ -228,8 +232,12 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
+	cache, err := c.models()
+	if err != nil {
+		return err
+	}
 	conf := agent.Config{
-		Dir: c.DataDir, Schedulers: c.Scheduler, Dial: session.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
+		Models: cache, Dir: c.DataDir, Schedulers: c.Scheduler, Dial: session.DialTCP, Instance: c.instance(), GPUs: gpus, Overcommit: c.Overcommit,
 		Meter: gpu.Idle{}, Images: rt, ImageRoom: c.room(), Metrics: c.Metrics, MetricsTLS: c.Scrape.Source(), KeepLost: c.KeepLostData, Publish: publish, PodConnections: c.PodConnections,
 		FindPublish: func() (agent.Publish, error) { return c.publish(net) },
 		Archives:    c.ImageArchive, Version: version, Containers: rt, Inside: rt, Files: filesProgram, Network: net,

@@ -116,6 +116,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Environment: func(p *fleet.Pod) (map[string]string, error) { return d.service.Environment(p) },
 		Member:      func(p *fleet.Pod) (*fleet.MemberSetup, error) { return d.service.MemberSetup(p) },
 		Backends:    backends,
+		ModelHub:    c.ModelHub,
 		Feeds:       []feed.Feed{networks.New(m.store, log), disks},
 		S3: s3.New(s3.Config{
 			Store: m.store, Backends: backends, Log: log,

@@ -115,6 +115,7 @@ func endpointSheet(e v2.Endpoint, health *v2.EndpointHealth) string {
 		{"Template", string(e.Template)},
 		{"Data centers", strings.Join(e.DataCenterIDs, ", ")},
 		{"Volumes", strings.Join(e.NetworkVolumes, ", ")},
+		{"Models", strings.Join(e.Models, ", ")},
 		{limit, orAny(time.Duration(e.Timeout) * time.Millisecond)},
 		{"Retries", retries},
 		{"Fails after", fails},

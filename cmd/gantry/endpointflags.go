@@ -42,6 +42,8 @@ type endpointFlags struct {
 	containerFlags
 	NetworkVolume    []string `sep:"none" placeholder:"VOLUME" help:"Network volume of workers in its data center: its id or name. May be repeated."`
 	NoNetworkVolumes bool     `help:"No network volume."`
+	Model            []string `sep:"none" placeholder:"REFERENCE" help:"Model that workers find on their host: https://huggingface.co/ORGANIZATION/NAME, with :REVISION where it is not main. May be repeated."`
+	NoModels         bool     `help:"No models."`
 	DataCenter       []string `sep:"none" placeholder:"ID" help:"Data center to choose from; any when not given. May be repeated."`
 	AnyDataCenter    bool     `help:"Any data center."`
 }
@@ -64,6 +66,8 @@ func (f endpointFlags) check() error {
 		return usage("--queue-delay and --request-count exclude each other")
 	case len(f.NetworkVolume) > 0 && f.NoNetworkVolumes:
 		return usage("--network-volume and --no-network-volumes exclude each other")
+	case len(f.Model) > 0 && f.NoModels:
+		return usage("--model and --no-models exclude each other")
 	case len(f.DataCenter) > 0 && f.AnyDataCenter:
 		return usage("--data-center and --any-data-center exclude each other")
 	}
@@ -108,6 +112,9 @@ func (f endpointFlags) settings(ctx context.Context, a *app, c *client.Client) (
 	}
 	if len(f.DataCenter) > 0 || f.AnyDataCenter {
 		out.DataCenterIDs = append([]string{}, f.DataCenter...)
+	}
+	if len(f.Model) > 0 || f.NoModels {
+		out.Models = append([]string{}, f.Model...)
 	}
 	if len(f.NetworkVolume) > 0 || f.NoNetworkVolumes {
 		out.NetworkVolumes = []string{}

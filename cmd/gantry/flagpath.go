@@ -19,7 +19,7 @@ func flagOfPath() map[string]string {
 		"$.workers.max": "--max-workers", "$.workers.idleTimeout": "--idle-timeout", "$.scaling.queueDelay": "--queue-delay",
 		"$.scaling.requestCount": "--request-count", "$.timeout": "--execution-timeout", "$.retries": "--retries", "$.failAfter": "--fail-after",
 		"$.waitTimeout": "--wait-timeout", "$.maxBody": "--max-body",
-		"$.flashboot": "--flashboot", "$.networkVolumes": "--network-volume",
+		"$.flashboot": "--flashboot", "$.networkVolumes": "--network-volume", "$.modelReferences": "--model",
 		"path.id": "id", "path.name": "name", "query.count": "--count", "query.vcpuCount": "--vcpu", "query.status": "--status",
 	}
 }

@@ -41,7 +41,7 @@ func (cmd imageListCmd) Run(ctx context.Context, a *app, c *client.Client) error
 				rows = append(rows, []string{h.ID, h.Name, h.DataCenterID, yes(h.Connected), yes(h.Present != nil && *h.Present)})
 				continue
 			}
-			for _, image := range h.Images {
+			for _, image := range slices.Concat(h.Images, h.Models) {
 				rows = append(rows, []string{h.ID, h.Name, image})
 			}
 		}

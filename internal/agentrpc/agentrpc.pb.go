@@ -106,7 +106,7 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87, 0}
 }
 
 type WatchRequest struct {
@@ -2635,6 +2635,7 @@ type OverlayChange struct {
 	To            uint64                 `protobuf:"varint,6,opt,name=to,proto3" json:"to,omitempty"`
 	Put           []*OverlayMember       `protobuf:"bytes,7,rep,name=put,proto3" json:"put,omitempty"`
 	Gone          []string               `protobuf:"bytes,8,rep,name=gone,proto3" json:"gone,omitempty"` // addresses
+	Mtu           int32                  `protobuf:"varint,9,opt,name=mtu,proto3" json:"mtu,omitempty"`  // of pods' links; 0: that of the settings
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2723,6 +2724,13 @@ func (x *OverlayChange) GetGone() []string {
 		return x.Gone
 	}
 	return nil
+}
+
+func (x *OverlayChange) GetMtu() int32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
 }
 
 type OverlayMember struct {
@@ -3631,6 +3639,7 @@ type Inventory struct {
 	Certificate   *NodeCertificate       `protobuf:"bytes,16,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	Models        []string               `protobuf:"bytes,18,rep,name=models,proto3" json:"models,omitempty"` // references of models that are on the host, the most recently used first
 	Digest        string                 `protobuf:"bytes,17,opt,name=digest,proto3" json:"digest,omitempty"` // of all the rest: two inventories with the same one are the same; empty: unknown
+	Fabric        *Fabric                `protobuf:"bytes,19,opt,name=fabric,proto3" json:"fabric,omitempty"` // absent: members of clusters get none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3791,6 +3800,174 @@ func (x *Inventory) GetDigest() string {
 	return ""
 }
 
+func (x *Inventory) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
+}
+
+// Fabric is what a host has of a network with RDMA for members of clusters.
+type Fabric struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"` // share, vf
+	Ports         []*FabricPort          `protobuf:"bytes,2,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fabric) Reset() {
+	*x = Fabric{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fabric) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fabric) ProtoMessage() {}
+
+func (x *Fabric) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
+func (*Fabric) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Fabric) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Fabric) GetPorts() []*FabricPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+type FabricPort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Device        string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	Port          int32                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Netdev        string                 `protobuf:"bytes,3,opt,name=netdev,proto3" json:"netdev,omitempty"`
+	Link          string                 `protobuf:"bytes,4,opt,name=link,proto3" json:"link,omitempty"` // InfiniBand, Ethernet
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	Mbps          int64                  `protobuf:"varint,6,opt,name=mbps,proto3" json:"mbps,omitempty"`
+	Subnet        string                 `protobuf:"bytes,7,opt,name=subnet,proto3" json:"subnet,omitempty"`
+	Guid          string                 `protobuf:"bytes,8,opt,name=guid,proto3" json:"guid,omitempty"`
+	Functions     int32                  `protobuf:"varint,9,opt,name=functions,proto3" json:"functions,omitempty"` // virtual ones that members can have
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FabricPort) Reset() {
+	*x = FabricPort{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FabricPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FabricPort) ProtoMessage() {}
+
+func (x *FabricPort) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FabricPort.ProtoReflect.Descriptor instead.
+func (*FabricPort) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *FabricPort) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *FabricPort) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *FabricPort) GetNetdev() string {
+	if x != nil {
+		return x.Netdev
+	}
+	return ""
+}
+
+func (x *FabricPort) GetLink() string {
+	if x != nil {
+		return x.Link
+	}
+	return ""
+}
+
+func (x *FabricPort) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FabricPort) GetMbps() int64 {
+	if x != nil {
+		return x.Mbps
+	}
+	return 0
+}
+
+func (x *FabricPort) GetSubnet() string {
+	if x != nil {
+		return x.Subnet
+	}
+	return ""
+}
+
+func (x *FabricPort) GetGuid() string {
+	if x != nil {
+		return x.Guid
+	}
+	return ""
+}
+
+func (x *FabricPort) GetFunctions() int32 {
+	if x != nil {
+		return x.Functions
+	}
+	return 0
+}
+
 // HostTunnel is the host's end of the tunnel to other hosts.
 type HostTunnel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3798,13 +3975,14 @@ type HostTunnel struct {
 	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                    // address:port; empty: it cannot be reached, it calls others
 	Plain         string                 `protobuf:"bytes,3,opt,name=plain,proto3" json:"plain,omitempty"`                          // address for hosts of a data center with a private underlay; empty: the endpoint's
 	UserSpace     bool                   `protobuf:"varint,4,opt,name=user_space,json=userSpace,proto3" json:"user_space,omitempty"`
+	Mtu           int32                  `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"` // of the interface with its own address for other hosts; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +3994,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +4007,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -3860,6 +4038,13 @@ func (x *HostTunnel) GetUserSpace() bool {
 	return false
 }
 
+func (x *HostTunnel) GetMtu() int32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
 type Welcome struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Epoch       uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -3879,7 +4064,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3891,7 +4076,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3904,7 +4089,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -4009,7 +4194,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4206,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4219,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -4246,13 +4431,14 @@ type MemberSetup struct {
 	Hostname      string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	Hosts         string                 `protobuf:"bytes,2,opt,name=hosts,proto3" json:"hosts,omitempty"` // lines that /etc/hosts ends with
 	Files         []*PodFile             `protobuf:"bytes,3,rep,name=files,proto3" json:"files,omitempty"`
+	Fabric        bool                   `protobuf:"varint,4,opt,name=fabric,proto3" json:"fabric,omitempty"` // the host passes its fabric into the container
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberSetup) Reset() {
 	*x = MemberSetup{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4450,7 @@ func (x *MemberSetup) String() string {
 func (*MemberSetup) ProtoMessage() {}
 
 func (x *MemberSetup) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4463,7 @@ func (x *MemberSetup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
 func (*MemberSetup) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemberSetup) GetHostname() string {
@@ -4301,6 +4487,13 @@ func (x *MemberSetup) GetFiles() []*PodFile {
 	return nil
 }
 
+func (x *MemberSetup) GetFabric() bool {
+	if x != nil {
+		return x.Fabric
+	}
+	return false
+}
+
 // PodFile is written into the container's own file system before its process begins. It belongs to root.
 type PodFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4313,7 +4506,7 @@ type PodFile struct {
 
 func (x *PodFile) Reset() {
 	*x = PodFile{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4518,7 @@ func (x *PodFile) String() string {
 func (*PodFile) ProtoMessage() {}
 
 func (x *PodFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4531,7 @@ func (x *PodFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
 func (*PodFile) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PodFile) GetPath() string {
@@ -4378,7 +4571,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4583,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4596,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -4475,7 +4668,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4680,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4693,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -4584,7 +4777,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4596,7 +4789,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4609,7 +4802,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -4632,7 +4825,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4837,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4850,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -4702,7 +4895,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4907,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4920,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -4781,7 +4974,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +4986,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +4999,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -4831,7 +5024,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +5036,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +5049,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -4912,7 +5105,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5117,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5130,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -4974,7 +5167,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +5179,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +5192,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -5049,7 +5242,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5254,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5267,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -5115,7 +5308,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5127,7 +5320,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5140,7 +5333,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Credential) GetUsername() string {
@@ -5168,7 +5361,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5373,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5386,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -5227,7 +5420,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5239,7 +5432,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5252,7 +5445,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -5281,7 +5474,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5293,7 +5486,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5306,7 +5499,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -5346,7 +5539,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5358,7 +5551,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5371,7 +5564,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -5389,7 +5582,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5401,7 +5594,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5414,7 +5607,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -5436,7 +5629,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5448,7 +5641,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5461,7 +5654,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -5545,7 +5738,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5557,7 +5750,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5570,7 +5763,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -5603,7 +5796,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5615,7 +5808,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5628,7 +5821,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -5648,7 +5841,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5660,7 +5853,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5673,7 +5866,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -5699,7 +5892,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5711,7 +5904,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5724,7 +5917,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -5793,7 +5986,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5805,7 +5998,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5818,7 +6011,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -5852,7 +6045,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5864,7 +6057,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5877,7 +6070,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -5984,7 +6177,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5996,7 +6189,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6009,7 +6202,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -6030,7 +6223,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6042,7 +6235,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6055,7 +6248,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -6082,7 +6275,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6094,7 +6287,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6107,7 +6300,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -6134,7 +6327,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6146,7 +6339,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6159,7 +6352,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -6191,7 +6384,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6203,7 +6396,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6216,7 +6409,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -6284,7 +6477,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6489,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6502,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -6374,7 +6567,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6386,7 +6579,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6399,7 +6592,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -6439,7 +6632,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6451,7 +6644,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6464,7 +6657,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Frame) GetId() string {
@@ -6524,7 +6717,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6536,7 +6729,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6549,7 +6742,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -6620,7 +6813,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6632,7 +6825,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6645,7 +6838,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -6674,7 +6867,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6686,7 +6879,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6699,7 +6892,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -6744,7 +6937,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6756,7 +6949,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6769,7 +6962,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -6858,7 +7051,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6870,7 +7063,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6883,7 +7076,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -6968,7 +7161,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6980,7 +7173,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6993,7 +7186,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -7015,7 +7208,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7027,7 +7220,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7040,7 +7233,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -7085,7 +7278,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7097,7 +7290,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7110,7 +7303,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -7159,7 +7352,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7171,7 +7364,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7184,7 +7377,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -7212,7 +7405,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7224,7 +7417,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7237,7 +7430,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -7477,7 +7670,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x0ewireguard_port\x18\v \x01(\x05R\rwireguardPort\x12\x12\n" +
 	"\x04pool\x18\f \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\r \x01(\tR\tpublicKey\"\xe0\x01\n" +
+	"public_key\x18\r \x01(\tR\tpublicKey\"\xf2\x01\n" +
 	"\rOverlayChange\x12\x1d\n" +
 	"\n" +
 	"overlay_id\x18\x01 \x01(\tR\toverlayId\x12\x1d\n" +
@@ -7488,7 +7681,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x06 \x01(\x04R\x02to\x123\n" +
 	"\x03put\x18\a \x03(\v2!.gantry.agentrpc.v1.OverlayMemberR\x03put\x12\x12\n" +
-	"\x04gone\x18\b \x03(\tR\x04gone\"g\n" +
+	"\x04gone\x18\b \x03(\tR\x04gone\x12\x10\n" +
+	"\x03mtu\x18\t \x01(\x05R\x03mtu\"g\n" +
 	"\rOverlayMember\x12\x12\n" +
 	"\x04addr\x18\x01 \x01(\tR\x04addr\x12\x15\n" +
 	"\x06pod_id\x18\x02 \x01(\tR\x05podId\x12\x12\n" +
@@ -7565,7 +7759,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\tCondition\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06severe\x18\x03 \x01(\bR\x06severe\"\x88\x05\n" +
+	"\x06severe\x18\x03 \x01(\bR\x06severe\"\xbc\x05\n" +
 	"\tInventory\x123\n" +
 	"\x05total\x18\x01 \x01(\v2\x1d.gantry.agentrpc.v1.ResourcesR\x05total\x12+\n" +
 	"\x04gpus\x18\x02 \x03(\v2\x17.gantry.agentrpc.v1.GPUR\x04gpus\x12\x12\n" +
@@ -7587,7 +7781,22 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x06tunnel\x18\x0f \x01(\v2\x1e.gantry.agentrpc.v1.HostTunnelR\x06tunnel\x12E\n" +
 	"\vcertificate\x18\x10 \x01(\v2#.gantry.agentrpc.v1.NodeCertificateR\vcertificate\x12\x16\n" +
 	"\x06models\x18\x12 \x03(\tR\x06models\x12\x16\n" +
-	"\x06digest\x18\x11 \x01(\tR\x06digest\"|\n" +
+	"\x06digest\x18\x11 \x01(\tR\x06digest\x122\n" +
+	"\x06fabric\x18\x13 \x01(\v2\x1a.gantry.agentrpc.v1.FabricR\x06fabric\"R\n" +
+	"\x06Fabric\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x124\n" +
+	"\x05ports\x18\x02 \x03(\v2\x1e.gantry.agentrpc.v1.FabricPortR\x05ports\"\xd8\x01\n" +
+	"\n" +
+	"FabricPort\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x16\n" +
+	"\x06netdev\x18\x03 \x01(\tR\x06netdev\x12\x12\n" +
+	"\x04link\x18\x04 \x01(\tR\x04link\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x12\n" +
+	"\x04mbps\x18\x06 \x01(\x03R\x04mbps\x12\x16\n" +
+	"\x06subnet\x18\a \x01(\tR\x06subnet\x12\x12\n" +
+	"\x04guid\x18\b \x01(\tR\x04guid\x12\x1c\n" +
+	"\tfunctions\x18\t \x01(\x05R\tfunctions\"\x8e\x01\n" +
 	"\n" +
 	"HostTunnel\x12\x1d\n" +
 	"\n" +
@@ -7595,7 +7804,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x14\n" +
 	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
 	"\n" +
-	"user_space\x18\x04 \x01(\bR\tuserSpace\"\xa1\x02\n" +
+	"user_space\x18\x04 \x01(\bR\tuserSpace\x12\x10\n" +
+	"\x03mtu\x18\x05 \x01(\x05R\x03mtu\"\xa1\x02\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -7649,11 +7859,12 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\arefused\x18\x16 \x01(\tR\arefused\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"r\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
 	"\vMemberSetup\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12\x14\n" +
 	"\x05hosts\x18\x02 \x01(\tR\x05hosts\x121\n" +
-	"\x05files\x18\x03 \x03(\v2\x1b.gantry.agentrpc.v1.PodFileR\x05files\"E\n" +
+	"\x05files\x18\x03 \x03(\v2\x1b.gantry.agentrpc.v1.PodFileR\x05files\x12\x16\n" +
+	"\x06fabric\x18\x04 \x01(\bR\x06fabric\"E\n" +
 	"\aPodFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\x12\x12\n" +
@@ -7932,7 +8143,7 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
 	(*WatchRequest)(nil),       // 1: gantry.agentrpc.v1.WatchRequest
@@ -7981,178 +8192,182 @@ var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(*GPU)(nil),                // 44: gantry.agentrpc.v1.GPU
 	(*Condition)(nil),          // 45: gantry.agentrpc.v1.Condition
 	(*Inventory)(nil),          // 46: gantry.agentrpc.v1.Inventory
-	(*HostTunnel)(nil),         // 47: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 48: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 49: gantry.agentrpc.v1.Assignment
-	(*MemberSetup)(nil),        // 50: gantry.agentrpc.v1.MemberSetup
-	(*PodFile)(nil),            // 51: gantry.agentrpc.v1.PodFile
-	(*NetworkVolume)(nil),      // 52: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 53: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 54: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 55: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 56: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 57: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 58: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 59: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 60: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 61: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 62: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 63: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 64: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 65: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 66: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 67: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 68: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 69: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 70: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 71: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 72: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 73: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 74: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 75: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 76: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 77: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 78: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 79: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 80: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 81: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 82: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 83: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 84: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 85: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 86: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 87: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 88: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 89: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 90: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 91: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 92: gantry.agentrpc.v1.JobKept
-	nil,                        // 93: gantry.agentrpc.v1.RoutePod.ServingEntry
-	nil,                        // 94: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 95: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 96: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*Fabric)(nil),             // 47: gantry.agentrpc.v1.Fabric
+	(*FabricPort)(nil),         // 48: gantry.agentrpc.v1.FabricPort
+	(*HostTunnel)(nil),         // 49: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 50: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 51: gantry.agentrpc.v1.Assignment
+	(*MemberSetup)(nil),        // 52: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 53: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 54: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 55: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 56: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 57: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 58: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 59: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 60: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 61: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 62: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 63: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 64: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 65: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 66: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 67: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 68: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 69: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 70: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 71: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 72: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 73: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 74: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 75: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 76: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 77: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 78: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 79: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 80: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 81: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 82: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 83: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 84: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 85: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 86: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 87: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 88: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 89: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 90: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 91: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 92: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 93: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 94: gantry.agentrpc.v1.JobKept
+	nil,                        // 95: gantry.agentrpc.v1.RoutePod.ServingEntry
+	nil,                        // 96: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 97: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 98: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
-	4,  // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
-	6,  // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
-	7,  // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
-	3,  // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
-	5,  // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
-	93, // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
-	13, // 6: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
-	27, // 7: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	12, // 8: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
-	14, // 9: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	94, // 10: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	27, // 11: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	41, // 12: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	66, // 13: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	69, // 14: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	71, // 15: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	67, // 16: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	46, // 17: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	57, // 18: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	48, // 19: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	64, // 20: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	65, // 21: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	70, // 22: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	74, // 23: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	40, // 24: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	39, // 25: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	54, // 26: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	32, // 27: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	33, // 28: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	35, // 29: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	38, // 30: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	11, // 31: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	34, // 32: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	36, // 33: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	46, // 34: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	42, // 35: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
-	43, // 36: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	63, // 37: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	43, // 38: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	44, // 39: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	45, // 40: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	47, // 41: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	27, // 42: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	11, // 43: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	95, // 44: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	63, // 45: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	43, // 46: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	62, // 47: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	52, // 48: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	37, // 49: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	50, // 50: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
-	51, // 51: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
-	53, // 52: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	55, // 53: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	53, // 54: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	56, // 55: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	58, // 56: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	61, // 57: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	52, // 58: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	49, // 59: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	49, // 60: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	96, // 61: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	68, // 62: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	72, // 63: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	73, // 64: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	78, // 65: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	79, // 66: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	80, // 67: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	81, // 68: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	75, // 69: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	76, // 70: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	77, // 71: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	84, // 72: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	86, // 73: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	85, // 74: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,  // 75: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	88, // 76: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	90, // 77: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	91, // 78: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	92, // 79: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	89, // 80: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	18, // 81: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	28, // 82: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	20, // 83: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	22, // 84: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	28, // 85: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	25, // 86: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	23, // 87: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	13, // 88: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	20, // 89: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	28, // 90: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
-	1,  // 91: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
-	8,  // 92: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
-	10, // 93: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
-	30, // 94: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	82, // 95: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	83, // 96: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	59, // 97: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	19, // 98: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	29, // 99: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	21, // 100: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	21, // 101: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	29, // 102: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	26, // 103: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	24, // 104: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	15, // 105: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	21, // 106: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	29, // 107: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
-	2,  // 108: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
-	9,  // 109: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
-	15, // 110: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
-	31, // 111: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	82, // 112: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	87, // 113: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	60, // 114: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	98, // [98:115] is the sub-list for method output_type
-	81, // [81:98] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	4,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
+	6,   // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
+	7,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
+	3,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
+	5,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
+	95,  // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
+	13,  // 6: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
+	27,  // 7: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	12,  // 8: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
+	14,  // 9: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	96,  // 10: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	27,  // 11: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	41,  // 12: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	68,  // 13: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	71,  // 14: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	73,  // 15: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	69,  // 16: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	46,  // 17: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	59,  // 18: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	50,  // 19: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	66,  // 20: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	67,  // 21: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	72,  // 22: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	76,  // 23: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	40,  // 24: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	39,  // 25: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	56,  // 26: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	32,  // 27: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	33,  // 28: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	35,  // 29: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	38,  // 30: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	11,  // 31: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	34,  // 32: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	36,  // 33: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	46,  // 34: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	42,  // 35: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	43,  // 36: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	65,  // 37: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	43,  // 38: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	44,  // 39: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	45,  // 40: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	49,  // 41: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	27,  // 42: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	47,  // 43: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
+	48,  // 44: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
+	11,  // 45: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	97,  // 46: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	65,  // 47: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	43,  // 48: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	64,  // 49: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	54,  // 50: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	37,  // 51: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	52,  // 52: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	53,  // 53: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	55,  // 54: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	57,  // 55: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	55,  // 56: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	58,  // 57: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	60,  // 58: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	63,  // 59: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	54,  // 60: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	51,  // 61: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	51,  // 62: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	98,  // 63: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	70,  // 64: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	74,  // 65: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	75,  // 66: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	80,  // 67: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	81,  // 68: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	82,  // 69: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	83,  // 70: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	77,  // 71: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	78,  // 72: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	79,  // 73: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	86,  // 74: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	88,  // 75: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	87,  // 76: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	0,   // 77: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	90,  // 78: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	92,  // 79: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	93,  // 80: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	94,  // 81: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	91,  // 82: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	18,  // 83: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	28,  // 84: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	20,  // 85: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	22,  // 86: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	28,  // 87: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	25,  // 88: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	23,  // 89: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	13,  // 90: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	20,  // 91: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	28,  // 92: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
+	1,   // 93: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
+	8,   // 94: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
+	10,  // 95: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
+	30,  // 96: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	84,  // 97: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	85,  // 98: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	61,  // 99: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	19,  // 100: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	29,  // 101: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	21,  // 102: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	21,  // 103: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	29,  // 104: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	26,  // 105: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	24,  // 106: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	15,  // 107: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	21,  // 108: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	29,  // 109: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
+	2,   // 110: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
+	9,   // 111: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
+	15,  // 112: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
+	31,  // 113: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	84,  // 114: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	89,  // 115: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	62,  // 116: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	100, // [100:117] is the sub-list for method output_type
+	83,  // [83:100] is the sub-list for method input_type
+	83,  // [83:83] is the sub-list for extension type_name
+	83,  // [83:83] is the sub-list for extension extendee
+	0,   // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -8185,19 +8400,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Whole)(nil),
 		(*Down_Gateways)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[73].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[75].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[82].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[84].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[86].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[88].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -8209,7 +8424,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   96,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

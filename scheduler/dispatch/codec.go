@@ -66,7 +66,7 @@ func decodeInventory(in *agentrpc.Inventory) fleet.Inventory {
 			MilliCPU: in.GetTotal().GetMilliCpu(), MemoryMB: in.GetTotal().GetMemoryMb(), DiskGB: in.GetTotal().GetDiskGb(),
 		},
 		CUDA: word(in.GetCuda()), Driver: word(in.GetDriver()), Kernel: word(in.GetKernel()), Runtime: word(in.GetRuntime()),
-		AgentVersion: word(in.GetAgentVersion()), Images: decodeImages(in.GetImages()),
+		AgentVersion: word(in.GetAgentVersion()), Images: decodeImages(in.GetImages()), Models: decodeImages(in.GetModels()),
 	}
 	if ip, err := netip.ParseAddr(in.GetPublicIp()); err == nil && isRange(in.GetPortFrom(), in.GetPortTo()) {
 		out.PublicIP, out.PortFrom, out.PortTo = ip.String(), int(in.GetPortFrom()), int(in.GetPortTo())
@@ -131,7 +131,7 @@ func word(s string) string { return agentrpc.Shortened(s, maxWord) }
 // name is a text that names something: what is too long for one stays too long, so that the state refuses it.
 func name(s string) string { return agentrpc.Shortened(s, maxWord+1) }
 
-// decodeImages reads the references of images; what is too long for one is left out.
+// decodeImages reads the references of images, or of models; what is too long for one is left out.
 func decodeImages(in []string) []string {
 	var out []string
 	size := 0

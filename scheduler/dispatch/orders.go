@@ -131,6 +131,9 @@ func (x *session) order(p *fleet.Pod, at []*agentrpc.OverlayPlace) *agentrpc.Ass
 	}
 	encodeStart(a, p, x.credential(p))
 	a.Env, a.Volume, a.Member = x.environment(p), x.volume(p), x.member(p)
+	if a.Models = p.Spec.Models; len(a.Models) > 0 {
+		a.ModelHub = x.server.ModelHub
+	}
 	if size := proto.Size(a); size > maxOrder {
 		x.server.Log.Error("the order of a pod is too large for its host", "pod", p.ID, "bytes", size)
 		a.Env, a.Args, a.Registry, a.Member = nil, "", nil, nil

@@ -14,15 +14,19 @@ func pinnedDigest(p *fleet.Pod) string {
 	return p.Digest
 }
 
-// Prefetch asks a host to get an image, and reports whether the host could be asked. It is not written down
+// Prefetch asks a host to get an image, unless it is empty, and models, and reports whether the host could be asked. It is not written down
 // anywhere: a host that is away, or that has not taken what it was sent before, is not asked.
-func (s *Server) Prefetch(host fleet.HostID, image string) bool {
+func (s *Server) Prefetch(host fleet.HostID, image string, models ...string) bool {
 	x := s.session(host)
 	if x == nil {
 		return false
 	}
+	ask := &agentrpc.Prefetch{Image: image, Models: models}
+	if len(models) > 0 {
+		ask.ModelHub = s.ModelHub
+	}
 	select {
-	case x.down <- &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: &agentrpc.Prefetch{Image: image}}}:
+	case x.down <- &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: ask}}:
 		return true
 	default:
 		return false

@@ -25,8 +25,15 @@ func TestPrefetchIsSoft(t *testing.T) {
 	if s.Prefetch("h", "busybox") {
 		t.Error("more was queued than the host takes")
 	}
-	if msg := <-x.down; msg.GetPrefetch().GetImage() != "busybox" {
+	if msg := <-x.down; msg.GetPrefetch().GetImage() != "busybox" || msg.GetPrefetch().GetModelHub() != "" {
 		t.Errorf("the host is told %v", msg)
+	}
+	for len(x.down) > 0 {
+		<-x.down
+	}
+	s.Prefetch("h", "", "https://huggingface.co/o/n")
+	if got := (<-x.down).GetPrefetch(); got.GetImage() != "" || len(got.GetModels()) != 1 || got.GetModelHub() != fleet.DefaultModelHub {
+		t.Errorf("the host is told %v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -57,7 +58,9 @@ type Config struct {
 	// of its specification.
 	Environment func(*fleet.Pod) (map[string]string, error)
 	// Member returns what a member of a cluster finds in its container; nil: nothing.
-	Member   func(*fleet.Pod) (*fleet.MemberSetup, error)
+	Member func(*fleet.Pod) (*fleet.MemberSetup, error)
+	// ModelHub is the address that hosts fetch models from; empty: fleet.DefaultModelHub.
+	ModelHub string
 	Backends volumes.Backends // of network volumes
 	Feeds    []feed.Feed      // what hosts are told and heard of, beside their pods
 	S3       S3Keys           // nil: there are none
@@ -117,6 +120,7 @@ type Server struct {
 
 // New returns a server that has no sessions yet.
 func New(c Config) *Server {
+	c.ModelHub = cmp.Or(c.ModelHub, fleet.DefaultModelHub)
 	if c.HeartbeatTimeout == 0 {
 		c.HeartbeatTimeout = DefaultHeartbeatTimeout
 	}

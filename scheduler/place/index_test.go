@@ -29,6 +29,7 @@ func drawHost(t *rapid.T, id string) Candidate {
 	c.Host.Cloud = rapid.SampledFrom([]fleet.Cloud{fleet.CloudSecure, fleet.CloudSecure, fleet.CloudCommunity}).Draw(t, "cloud")
 	c.Host.Inventory.CUDA = rapid.SampledFrom([]string{"", "12.4", "12.8"}).Draw(t, "cuda")
 	c.Host.Inventory.Volumes = rapid.SampledFrom([][]fleet.BackendKind{nil, {fleet.BackendNFS}, {fleet.BackendCeph, fleet.BackendNFS}}).Draw(t, "mounts")
+	c.Host.Inventory.Models = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"m", "n"}), 0, 2, rapid.ID).Draw(t, "models")
 	c.Host.Inventory.Images = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z"}), 0, 3, rapid.ID).Draw(t, "images")
 	total := &c.Host.Inventory.Total
 	total.MilliCPU = rapid.SampledFrom([]int64{16_000, 16_000, 15_999, 0}).Draw(t, "cores")
@@ -82,6 +83,7 @@ func drawRequest(t *rapid.T, hosts []Candidate) Request {
 	req.Cloud = rapid.SampledFrom([]fleet.Cloud{fleet.CloudSecure, fleet.CloudSecure, fleet.CloudCommunity}).Draw(t, "tier")
 	req.Centers = rapid.SampledFrom([][]fleet.DataCenterID{nil, nil, {"dc-1"}, {"dc-2", "dc-1"}, {"dc-3"}}).Draw(t, "centers")
 	req.Image = rapid.SampledFrom([]string{"", "x", "y", "unknown"}).Draw(t, "image")
+	req.Model = rapid.SampledFrom([]string{"", "", "m", "n", "unknown"}).Draw(t, "model")
 	req.CUDA = rapid.SampledFrom([]*fleet.CUDARange{nil, nil, {}, {Min: "12.8"}, {Allowed: []string{"12.4"}}}).Draw(t, "range")
 	req.VolumeKind = rapid.SampledFrom([]fleet.BackendKind{"", "", fleet.BackendNFS, fleet.BackendLocal}).Draw(t, "volume")
 	req.Networked = rapid.IntRange(0, 3).Draw(t, "networked") == 0

@@ -68,6 +68,7 @@ type Request struct {
 	Cloud   fleet.Cloud
 	Centers []fleet.DataCenterID // empty: any
 	Image   string               // reference; hosts that have it are preferred
+	Model   string               // reference; in the place of the image, which is smaller: hosts that have it are preferred
 	Prefer  fleet.HostID         // preferred among equals
 	Pinned  fleet.HostID         // the only host that will do; empty: any
 

@@ -13,7 +13,7 @@ import (
 // NUMA nodes as possible, then the island and the host on which the fewest GPUs stay free, so that
 // whole islands and hosts stay whole for those who need them. A pod without GPUs goes to a host
 // without GPUs, else to the one with the fewest free GPUs: its shares are the least missed there.
-// After that: the image is there, the host is preferred, the host is the least loaded.
+// After that: the image is there (the model, where one is needed), the host is preferred, the host is the least loaded.
 type rank struct {
 	grade
 	c *Candidate
@@ -39,7 +39,7 @@ func (g grade) compare(other grade) int {
 // question is a request with what asking and comparing hosts needs of it, worked out once.
 type question struct {
 	*Request
-	image  uint64 // hash; 0: none
+	image  uint64 // hash of the model or the image; 0: none
 	fabric uint64 // hash; 0: any
 
 	statesCUDA bool
@@ -50,7 +50,9 @@ type question struct {
 // ask prepares a request.
 func ask(req *Request) question {
 	q := question{Request: req, fabric: hashOf(req.Fabric)}
-	if req.Image != "" {
+	if req.Model != "" {
+		q.image = hashOf(req.Model)
+	} else if req.Image != "" {
 		full, _ := fleet.ImageName(req.Image)
 		q.image = hashOf(full)
 	}

@@ -9,7 +9,7 @@ import (
 // summary is what picking looks at on a host, small and close together: a pick looks at every host.
 type summary struct {
 	kinds  []kindSummary
-	images []uint64 // hashes of the references that are there, sorted
+	images []uint64 // hashes of the references of images and models that are there, sorted
 	cuda   cudaVersion
 	// volumes are the kinds of network volumes that it can mount.
 	volumes kindSet
@@ -77,7 +77,7 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 	if before != nil && before.sum != nil && sameImages(before.Host, c.Host) {
 		s.images = before.sum.images
 	} else {
-		s.images = hashImages(c.Host.Inventory.Images)
+		s.images = hashImages(c.Host.Inventory.Images, c.Host.Inventory.Models)
 	}
 	if before != nil && before.sum != nil && before.Host == c.Host {
 		s.at = before.sum.at
@@ -103,16 +103,18 @@ func (c *Candidate) summarize(before *Candidate) *summary {
 	return s
 }
 
-// sameImages reports whether two records of a host hold one list of images, not only an equal one.
+// sameImages reports whether two records of a host hold one list of images, and one of models, not only equal ones.
 func sameImages(a, b *fleet.Host) bool {
-	x, y := a.Inventory.Images, b.Inventory.Images
-	return len(x) == len(y) && (len(x) == 0 || &x[0] == &y[0])
+	same := func(x, y []string) bool { return len(x) == len(y) && (len(x) == 0 || &x[0] == &y[0]) }
+	return same(a.Inventory.Images, b.Inventory.Images) && same(a.Inventory.Models, b.Inventory.Models)
 }
 
-func hashImages(references []string) []uint64 {
-	out := make([]uint64, 0, len(references))
-	for _, image := range references {
-		out = append(out, hashOf(image))
+func hashImages(lists ...[]string) []uint64 {
+	var out []uint64
+	for _, references := range lists {
+		for _, one := range references {
+			out = append(out, hashOf(one))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -11,7 +11,7 @@ import (
 
 // The bounds of an inventory.
 const (
-	maxImages        = 200 // image references that a host's record keeps
+	maxImages        = 200 // references of images, and of models, that a host's record keeps
 	maxGPUs          = 1024
 	maxConditions    = 32
 	maxConditionText = 1024 // bytes
@@ -158,11 +158,13 @@ func checkPublic(inv *fleet.Inventory) error {
 }
 
 // tidyInventory returns an inventory as a host's record keeps it: what has no order is sorted, nothing is in it
-// twice, and of the images as many as there is room for.
+// twice, and of images and models as many as there is room for.
 func tidyInventory(inv *fleet.Inventory) fleet.Inventory {
 	out := *inv
 	out.Images = slices.Compact(slices.Sorted(slices.Values(inv.Images)))
 	out.Images = out.Images[:min(len(out.Images), maxImages)]
+	out.Models = slices.Compact(slices.Sorted(slices.Values(inv.Models)))
+	out.Models = out.Models[:min(len(out.Models), maxImages)]
 	out.Conditions = slices.Compact(slices.SortedFunc(slices.Values(inv.Conditions), func(a, b fleet.Condition) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Text, b.Text), cmp.Compare(severity(b), severity(a)))
 	}))
@@ -182,7 +184,7 @@ func severity(n fleet.Condition) int {
 // sameInventory compares two tidy inventories.
 func sameInventory(a, b *fleet.Inventory) bool {
 	return a.Total == b.Total && slices.Equal(a.GPUs, b.GPUs) && a.CUDA == b.CUDA && a.Driver == b.Driver && a.Kernel == b.Kernel &&
-		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) &&
+		a.Runtime == b.Runtime && a.AgentVersion == b.AgentVersion && slices.Equal(a.Images, b.Images) && slices.Equal(a.Models, b.Models) &&
 		a.PublicIP == b.PublicIP && a.PortFrom == b.PortFrom && a.PortTo == b.PortTo &&
 		slices.Equal(a.Conditions, b.Conditions) && a.RuntimeClass == b.RuntimeClass && slices.Equal(a.Volumes, b.Volumes) &&
 		a.Tunnel == b.Tunnel && sameCertificate(&a.Certificate, &b.Certificate) && a.Digest == b.Digest && a.Fabric.Equal(&b.Fabric)

@@ -24,6 +24,7 @@ func TestAHostSaysWhatItHasNow(t *testing.T) {
 		inv.GPUs = append(inv.GPUs[:3], fleet.GPU{UUID: "MIG-1", Type: "NVIDIA H100 MIG 1g.10gb", MemoryMB: 10_000, Parent: "host-a-gpu-3"})
 		inv.GPUs[1].Sick, inv.GPUs[2].PCI = "XID 79", "0000:3b:00.0"
 		inv.Images = []string{"b", "a", "b"}
+		inv.Models = []string{"n", "m", "n"}
 		inv.Conditions = []fleet.Condition{{Code: "runc_old", Text: "x"}, {Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}
 		inv.RuntimeClass = "kata"
 	}))
@@ -32,7 +33,7 @@ func TestAHostSaysWhatItHasNow(t *testing.T) {
 		t.Errorf("the session changed: %+v", h)
 	}
 	if inv := h.Inventory; len(inv.GPUs) != 4 || inv.GPUs[1].Sick != "XID 79" || inv.GPUs[3].Parent == "" || inv.RuntimeClass != "kata" ||
-		!slices.Equal(inv.Images, []string{"a", "b"}) ||
+		!slices.Equal(inv.Images, []string{"a", "b"}) || !slices.Equal(inv.Models, []string{"m", "n"}) ||
 		!slices.Equal(inv.Conditions, []fleet.Condition{{Code: "disk_unlimited"}, {Code: "runc_old", Text: "x"}}) {
 		t.Errorf("the inventory is %+v", inv)
 	}

@@ -20,6 +20,7 @@ func clonePod(p *fleet.Pod) fleet.Pod {
 	out.Spec.Network = clonePtr(p.Spec.Network)
 	out.Spec.CUDA = cloneCUDA(p.Spec.CUDA)
 	out.Spec.Spot = clonePtr(p.Spec.Spot)
+	out.Spec.Models = slices.Clone(p.Spec.Models)
 	out.GPUs = slices.Clone(p.GPUs)
 	out.Mappings = slices.Clone(p.Mappings)
 	out.ExitCode = clonePtr(p.ExitCode)
@@ -35,7 +36,7 @@ func cloneHost(h *fleet.Host) fleet.Host {
 	out := *h
 	out.Inventory.GPUs = slices.Clone(h.Inventory.GPUs)
 	out.GPUCordons = slices.Clone(h.GPUCordons)
-	out.Inventory.Images = slices.Clone(h.Inventory.Images)
+	out.Inventory.Images, out.Inventory.Models = slices.Clone(h.Inventory.Images), slices.Clone(h.Inventory.Models)
 	out.Inventory.Conditions = slices.Clone(h.Inventory.Conditions)
 	out.Inventory.Volumes = slices.Clone(h.Inventory.Volumes)
 	out.Inventory.Fabric.Ports = slices.Clone(h.Inventory.Fabric.Ports)
@@ -95,7 +96,7 @@ func cloneEndpoint(e *fleet.Endpoint) fleet.Endpoint {
 	}
 	out.Spec.CPU = slices.Clone(e.Spec.CPU)
 	out.Spec.Centers = slices.Clone(e.Spec.Centers)
-	out.Spec.Volumes = slices.Clone(e.Spec.Volumes)
+	out.Spec.Volumes, out.Spec.Models = slices.Clone(e.Spec.Volumes), slices.Clone(e.Spec.Models)
 	out.Spec.WebhookKey = slices.Clone(e.Spec.WebhookKey)
 	out.Releases = slices.Clone(e.Releases)
 	for i := range out.Releases {

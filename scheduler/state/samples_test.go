@@ -103,6 +103,27 @@ func balancedEndpoint() fleet.Endpoint {
 	return e
 }
 
+// Of models: an endpoint with some, a worker of it and a host that has them.
+var sampleModels = []string{"https://huggingface.co/org/name:main"}
+
+func modelEndpoint() fleet.Endpoint {
+	e := sampleEndpoint()
+	e.Spec.Models = sampleModels
+	return e
+}
+
+func modelWorker() fleet.Pod {
+	p := samplePod()
+	p.Spec.Models = sampleModels
+	return p
+}
+
+func modelInventory() fleet.Inventory {
+	inv := sampleInventory()
+	inv.Models = sampleModels
+	return inv
+}
+
 func signedEndpoint() fleet.Endpoint {
 	e := sampleEndpoint()
 	e.Spec.WebhookKey = []byte("sealed")
@@ -393,6 +414,9 @@ func laterSamples() []sample {
 		sample{cmd: Put[fleet.Endpoint]{Record: sampleEndpoint(), Once: sampleOnce()}},
 		sample{"-signed", Put[fleet.Endpoint]{Record: signedEndpoint()}},
 		sample{"-balanced", Put[fleet.Endpoint]{Record: balancedEndpoint()}},
+		sample{"-models", Put[fleet.Endpoint]{Record: modelEndpoint()}},
+		sample{"-models", CreatePods{Pods: []NewPod{{Pod: modelWorker(), HostEpoch: 1}}}},
+		sample{"-models", UpdateInventory{Host: "host0000000001", Epoch: 2, Inventory: modelInventory(), At: at(11)}},
 		sample{cmd: Delete[fleet.Endpoint]{Account: "acme", ID: "endpoint000001"}},
 		sample{cmd: func() CreateCluster { c := clusterOf(theCluster, "p1", "p2"); c.Once = sampleOnce(); return c }()},
 		sample{cmd: Put[fleet.Cluster]{Record: func() fleet.Cluster {

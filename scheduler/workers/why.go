@@ -172,7 +172,7 @@ func (w *Workers) starting(of map[fleet.PodID]fleet.WorkerStatus) string {
 	return fmt.Sprintf("no worker yet: %d starting", n)
 }
 
-// trouble says why a worker's host cannot get its image; empty: it can, or has not failed to so far.
+// trouble says why a worker's host cannot get its image or a model; empty: it can, or has not failed to so far.
 func (w *Workers) trouble(p *fleet.Pod) string {
 	said := ""
 	if live := w.Live(p.Host, p.ID); live != nil {
@@ -184,7 +184,7 @@ func (w *Workers) trouble(p *fleet.Pod) string {
 	if said == "" && p.Waiting.IsZero() {
 		return ""
 	}
-	return "the image cannot be had: " + cmp.Or(said, "its host does not say why")
+	return "no worker can start: " + cmp.Or(said, "its host does not say why")
 }
 
 // refusal says why no worker could be started, in words for its owner.

@@ -47,13 +47,13 @@ func TestAJobSaysWhyItWaits(t *testing.T) {
 	s.waits(first, "no worker yet: 1 starting", "no worker yet: 1 starting")
 	s.SetLive(p.ID, fleet.Live{At: s.Now().Add(time.Second), PullDone: 63, PullTotal: 100})
 	s.waits(first, "no worker yet: 1 starting, pulling image 63 %", "no worker yet: 1 starting, pulling image 63 %")
-	const trouble = "the image cannot be had: its registry does not answer"
+	const trouble = "no worker can start: its registry does not answer"
 	s.SetLive(p.ID, fleet.Live{At: s.Now().Add(time.Second), Activity: "its registry does not answer" + fleet.TryingAgain, PullTotal: 100})
 	s.waits(first, trouble, trouble)
 	s.must(s.Report(p.ID, fleet.EventWaiting))
 	s.waits(first, trouble, trouble)
 	s.SetReachable(p.Host, false)
-	s.waits(first, "the image cannot be had: its host does not say why", "the image cannot be had: its host does not say why")
+	s.waits(first, "no worker can start: its host does not say why", "no worker can start: its host does not say why")
 	s.SetReachable(p.Host, true)
 	s.SetLive(p.ID, fleet.Live{At: s.Now().Add(time.Second)})
 

@@ -66,7 +66,7 @@ func (h *hosts) ReadFiles(_ context.Context, host fleet.HostID, pod fleet.PodID,
 }
 
 // Prefetch reports whether the host is there; no image comes of it.
-func (h *hosts) Prefetch(host fleet.HostID, image string) bool {
+func (h *hosts) Prefetch(host fleet.HostID, image string, _ ...string) bool {
 	h.change(func() { h.fetched = append(h.fetched, string(host)+" "+image) })
 	return h.reach(host) == nil
 }

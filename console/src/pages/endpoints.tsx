@@ -62,6 +62,7 @@ export function NewEndpoint() {
         const body: Schemas['CreateEndpointRequest'] = {
           name: read('name'), type: read('type') as Endpoint['type'], workers: { min: Number(read('min')), max: Number(read('max')), idleTimeout: Number(read('idle')) },
           scaling: { type: 'QUEUE_DELAY', queueDelay: Number(read('delay')) }, env: variables(read('env')), ...(read('image') && { image: read('image') }), ...(word('template') && { templateId: word('template') }), ...(read('args') && { args: read('args') }),
+          ...(read('models') && { modelReferences: read('models').split(/\s+/) }),
           ...(read('type') === 'LOAD_BALANCER' && { ports: [`${read('port') || 80}/http`] }),
           ...(kind === 'cpu' ? { cpu: [{ id: 'cpu3c', vcpuCount: Number(read('vcpus')) }] } : { gpu: { pools: [read('pool')], count: Number(read('count')) } }),
         }
@@ -77,6 +78,7 @@ export function NewEndpoint() {
           <Field label="Type" hint="A queue keeps jobs until a worker takes them; a load balancer passes requests on."><select name="type"><option>QUEUE</option><option>LOAD_BALANCER</option></select></Field>
           <Field label={word('template') ? 'Image (empty: the template’s)' : 'Image'}><input name="image" class="mono" required={!word('template')} placeholder="docker.io/me/worker:1" /></Field>
           <Field label="Arguments"><input name="args" class="mono" /></Field>
+          <Field label="Models (addresses at huggingface.co, separated by blanks)"><input name="models" class="mono" placeholder="https://huggingface.co/org/name" /></Field>
           <Field label="Compute"><select value={kind} onChange={(e) => pick(e.currentTarget.value)}><option value="cpu">CPU</option><option value="gpu">GPUs</option></select></Field>
           {kind === 'cpu' ? <Field label="vCPUs"><input name="vcpus" type="number" min={1} defaultValue="2" /></Field> : <>
             <Field label="GPU pool"><select name="pool">{pools.map((p) => <option key={p}>{p}</option>)}</select></Field><Field label="GPUs of a worker"><input name="count" type="number" min={1} defaultValue="1" /></Field></>}
