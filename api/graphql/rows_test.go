@@ -274,7 +274,9 @@ func endpointRows() []row {
 		{name: "wrong values", query: fill(`gpuIds: "ADA_80_PRO", gpuCount: 99, idleTimeout: 0, scalerValue: 0.1, executionTimeoutMs: -1, allowedCudaVersions: "new", template: {imageName: "busy box", containerDiskInGb: -1}`)},
 		{name: "two volumes of one data center", query: fill(`name: "x", gpuIds: "ADA_80_PRO", networkVolumeIds: [{networkVolumeId: "vol00000000001"}, {networkVolumeId: "vol00000000002"}], template: {imageName: "busybox"}`)},
 		{name: "what there is not: a hub", query: fill(`name: "x", hubReleaseId: "r1", gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
-		{name: "what there is not: models", query: fill(`name: "x", modelReferences: ["https://example.com/a:b"], gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
+		in("an endpoint with models", `"name":"chat","gpuIds":"ADA_80_PRO","template":{"imageName":"busybox"},"modelReferences":["https://huggingface.co/org/name:main"]`),
+		in("without any more", `"id":"<endpoint-5>","name":"chat","gpuIds":"ADA_80_PRO","template":{"imageName":"busybox"}`),
+		{name: "a model that is none", query: fill(`name: "x", modelReferences: ["https://example.com/a:b"], gpuIds: "ADA_80_PRO", template: {imageName: "busybox"}`)},
 		{name: "what there is not: start scripts", query: fill(`name: "x", gpuIds: "ADA_80_PRO", template: {imageName: "busybox", startScript: "true"}`)},
 	}
 }

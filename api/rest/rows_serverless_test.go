@@ -185,6 +185,10 @@ func referredEndpointRows() []row {
 		v("template-of-pods", "endpoint from a template", `"templateId":"`+templateID+`"`, template(false)),
 		v("template-unknown", "404 unknown reference names the field", `"templateId":"`+missingID+`"`, nil),
 		v("registry-unknown", "404 unknown reference names the field", `"registry":"`+missingID+`"`, nil),
+		v("models", "models of an endpoint", `"modelReferences":["https://huggingface.co/org/name","https://huggingface.co/org/other:v1.0"]`, nil),
+		v("models-elsewhere", "models of an endpoint", `"modelReferences":["https://huggingface.co/org/name","https://example.com/org/name"]`, nil),
+		v("models-twice", "models of an endpoint", `"modelReferences":["https://huggingface.co/org/name","https://huggingface.co/org/name:v1"]`, nil),
+		v("models-many", "models of an endpoint", `"modelReferences":["a","b","c","d","e","f","g","h","i"]`, nil),
 		v("volume-unknown", "404 unknown reference names the field", `"networkVolumes":["`+missingID+`"]`, nil),
 		v("volume-twice", "volumes of an endpoint", `"networkVolumes":["vol00000000001","vol00000000002"]`, func(_ *testing.T, p *plane.Plane) {
 			p.PutVolume(plane.User, 1, "dev-1")

@@ -66,6 +66,11 @@ func TestEndpointRequests(t *testing.T) {
 		"endpoint update " + endpointID + " --webhook-secret-file -": {patch + `{"webhookSecret":"0123456789abcdef"}`},
 		"endpoint update " + endpointID + " --no-webhook-secret":     {patch + `{"webhookSecret":""}`},
 
+		"endpoint create e img --cpu cpu3c --model https://huggingface.co/o/n --model https://huggingface.co/o/m:v1": {
+			create + `{"cpu":[{"id":"cpu3c","vcpuCount":2}],"image":"img","modelReferences":["https://huggingface.co/o/n","https://huggingface.co/o/m:v1"],"name":"e",` + delay,
+		},
+		"endpoint update " + endpointID + " --no-models": {patch + `{"modelReferences":[]}`},
+
 		"endpoint list":                 {"GET /v2/serverless"},
 		"endpoint get embed -o json":    {"GET /v2/serverless", "GET /v2/serverless/" + endpointID},
 		"endpoint delete " + endpointID: {"DELETE /v2/serverless/" + endpointID},
@@ -102,6 +107,7 @@ func TestRefusedEndpointsAndJobs(t *testing.T) {
 		"endpoint create e i --cpu c --execution-timeout 1us":                 "--execution-timeout must be in whole milliseconds",
 		"endpoint create e i --cpu c --data-center d --any-data-center":       "--data-center and --any-data-center exclude each other",
 		"endpoint create e i --cpu c --network-volume v --no-network-volumes": "exclude each other",
+		"endpoint create e i --cpu c --model m --no-models":                   "exclude each other",
 		"endpoint update e --webhook-secret-file f --no-webhook-secret":       "exclude each other",
 		"endpoint update e --webhook-secret-file /nothing":                    "--webhook-secret-file: open /nothing",
 		"endpoint update e":                                                   "say what to change",
