@@ -19,6 +19,7 @@ import (
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/devtest"
+	"gantry/test/modelhub"
 )
 
 const reachTimeout = 90 * time.Second
@@ -27,6 +28,7 @@ const reachTimeout = 90 * time.Second
 var suite struct {
 	site *devtest.Site
 	dev  *devtest.Dev
+	hub  *modelhub.Hub // that it fetches models from
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -46,7 +48,9 @@ func run(m *testing.M) (code int) {
 	if err != nil {
 		return fail(err)
 	}
-	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev")); err != nil {
+	suite.hub = modelhub.New()
+	defer suite.hub.Close()
+	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), "--model-hub", suite.hub.URL); err != nil {
 		return fail(err)
 	}
 	code = m.Run()
