@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
-	"gantry/internal/faultpoint"
 	"gantry/internal/sleep"
 )
 
@@ -103,7 +102,6 @@ func (c *Cache) fly(ctx context.Context, f *flight) {
 		err = c.fetch(ctx, f)
 	}
 	if err == nil {
-		faultpoint.Hit("models.publish")
 		err = c.publish(f)
 	}
 	c.mu.Lock()

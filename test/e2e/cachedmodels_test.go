@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gantry/client"
+	"gantry/fleet"
 	"gantry/test/devtest"
 	"gantry/test/modelhub"
 )
@@ -25,7 +28,18 @@ func withModel(t *testing.T, key, repo, commit, more string) (id string) {
 		`{"name":"models","type":"LOAD_BALANCER","image":%q,"cpu":[{"id":"cpu3c","vcpuCount":2}],"scaling":{"type":"REQUEST_COUNT","requestCount":4},`+
 			`"workers":{"max":1,"idleTimeout":1},"waitTimeout":2,"modelReferences":["https://huggingface.co/%s"],"env":{"PORT":"8080"%s},"args":%q}`,
 		devtest.Image, repo, more, `{"entrypoint":["sh","-c"],"cmd":["`+script+`"]}`)).ID
-	t.Cleanup(func() { ask(t, suite.dev, key, "DELETE", "/v2/serverless/"+id, "") })
+	t.Cleanup(func() {
+		c := user(t, suite.dev)
+		if key != "" {
+			c = must[*client.Client](t)(client.New(must[devtest.Info](t)(suite.dev.Info()).API, fleet.Secret(key), "e2e"))
+			defer c.Close()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), reachTimeout)
+		defer cancel()
+		if err := c.DeleteEndpoint(ctx, id); err != nil {
+			t.Error(err)
+		}
+	})
 	return id
 }
 
@@ -84,13 +98,16 @@ func TestWorkersFindTheirModels(t *testing.T) {
 	if n := len(hub.Files()); n != 2 {
 		t.Errorf("%d files were read", n)
 	}
-	if text, _, code := cli(t, d, "image", "list"); code != 0 && !strings.Contains(text, "https://huggingface.co/org/shared:main") {
-		t.Errorf("image list: %d %s", code, text)
-	}
+	await(t, func() error {
+		if _, text := ask(t, d, admin, "GET", "/admin/v1/images", ""); !strings.Contains(text, "https://huggingface.co/org/shared:main") {
+			return errors.New(text)
+		}
+		return nil
+	})
 
 	put("org/private", commit("2"), modelhub.Private)
 	secret := `,"HF_TOKEN":"{{ GANTRY_SECRET_e2e_hub }}"`
-	done[struct{}](t, d, "", "POST", "/v2/secrets", `{"name":"e2e_hub","value":"hub-token"}`)
+	done[struct{}](t, d, "", "PUT", "/v2/secrets/e2e_hub", `{"value":"hub-token"}`)
 	defer ask(t, d, "", "DELETE", "/v2/secrets/e2e_hub", "")
 	if text := found(t, "", withModel(t, "", "org/private", commit("2"), secret)); !strings.Contains(text, `{"of":"org/private"}`) {
 		t.Error(text)

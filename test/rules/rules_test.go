@@ -111,7 +111,7 @@ var homes = []struct {
 	{"gantry/netctl/dns", []string{"gantry/agent/overlay", "gantry/cmd/gantry-agent", "gantry/cmd/gantry-net"}},
 	{"gantry/internal/userns", []string{"gantry/agent/podnet", "gantry/agent/ctrd", "gantry/netctl", "gantry/netctl/kernel", "gantry/cmd/gantry-agent"}},
 	{"gantry/internal/outbound", []string{"gantry/agent/ctrd", "gantry/agent/models", "gantry/cmd/gantry-agent", "gantry/serverless/webhook"}},
-	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger", "gantry/agent/models", "gantry/agent/workers", "gantry/cmd/gantry-scheduler"}},
+	{"gantry/internal/faultpoint", []string{"gantry/agent/pod", "gantry/agent/ctrd", "gantry/agent/ledger", "gantry/agent/workers", "gantry/cmd/gantry-scheduler"}},
 	{"gantry/scheduler/state/table", []string{"gantry/scheduler/state"}},
 	{"gantry/api/console", []string{"gantry/cmd/gantry-scheduler"}},
 	{"gantry/api/edge", []string{"gantry/cmd/gantry-scheduler"}},
