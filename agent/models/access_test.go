@@ -176,3 +176,20 @@ func TestRedirects(t *testing.T) {
 		t.Errorf("a signed address is in the log: %s", w.log.String())
 	}
 }
+
+// A redirect within the hub says nothing of who may have a model: as of one with a new name, whose old name anybody may ask for.
+func TestARenamedModelIsNotOpenedByItsRedirect(t *testing.T) {
+	w := newWorld(t, 10*mb)
+	w.restricted(modelhub.Gated, "good")
+	w.must("p1", "good", "org/name")
+	w.hub.Handle(func(rw http.ResponseWriter, r *http.Request) bool {
+		at := strings.Replace(r.URL.Path, "/org/old/", "/org/name/", 1)
+		if at != r.URL.Path {
+			http.Redirect(rw, r, at, http.StatusTemporaryRedirect)
+		}
+		return at != r.URL.Path
+	})
+	w.refuses("p2", "", "org/old", "set HF_TOKEN", pod.Fatal)
+	w.refuses("p2", "bad", "org/old", "may not be read", pod.Fatal)
+	w.must("p2", "good", "org/old")
+}

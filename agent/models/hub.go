@@ -148,13 +148,18 @@ func (h *hub) ask(ctx context.Context, ref fleet.ModelRef) (*manifest, error) {
 	return m, err
 }
 
-// opens returns nil when the hub gives out a file of a revision. It reads nothing, and follows no redirect: what gives out the
-// file elsewhere does not ask who wants it.
+// opens returns nil when the hub gives out a file of a revision. It reads nothing, and follows redirects only to the hub itself, as of a
+// model with a new name: what gives out the file elsewhere does not ask who wants it.
 func (h *hub) opens(ctx context.Context, repo, commit string, f file) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	still := *h.client
-	still.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	still.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		if first := via[0].URL; req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+			return http.ErrUseLastResponse
+		}
+		return h.client.CheckRedirect(req, via)
+	}
 	res, err := h.get(ctx, http.MethodHead, resolvePath(repo, commit, f), http.Header{}, &still)
 	if err != nil {
 		return err
