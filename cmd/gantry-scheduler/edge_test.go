@@ -46,6 +46,8 @@ func TestEdgeFlags(t *testing.T) {
 		acme + "--acme-dns-wait 6m":                              "--acme-dns-wait must be",
 		acme + "--http-listen :80 --acme-dns-command /bin/true --proxy-domain pods.test": "",
 		"--acme-dns-command /bin/true": "--acme-name is required",
+		"--model-hub http://10.0.0.1":  "--model-hub must be https",
+		"--model-hub http://[::1]:80":  "",
 	} {
 		c := settings(t, strings.Fields(args)...)
 		if err := c.validate(); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
