@@ -45,16 +45,16 @@ func TestWhoAMachineIs(t *testing.T) {
 func TestWhatAHostOffers(t *testing.T) {
 	book := ledgertest.Open(t, t.TempDir())
 	c := Config{Dir: t.TempDir(), GPUs: []fleet.GPU{{UUID: "g"}}}
-	has, err := readStock(c, book)
+	has, err := readStock(c, book, nil)
 	if err != nil || has.Total.MilliCPU < 1000 || has.Total.MemoryMB == 0 || len(has.GPUs) != 1 {
 		t.Errorf("%+v, %v", has, err)
 	}
 	c.Offer = fleet.Resources{MilliCPU: 5, MemoryMB: 6, DiskGB: 7}
-	if has, err := readStock(c, book); err != nil || has.Total != c.Offer || len(has.GPUs) != 1 {
+	if has, err := readStock(c, book, nil); err != nil || has.Total != c.Offer || len(has.GPUs) != 1 {
 		t.Errorf("named: %+v, %v", has, err)
 	}
 	c.Dir = "/not/there"
-	if _, err := readStock(c, book); err == nil {
+	if _, err := readStock(c, book, nil); err == nil {
 		t.Error("a folder that is not there has a disk")
 	}
 }
