@@ -93,13 +93,13 @@ func TestHostileFiles(t *testing.T) {
 		}, "comes encoded", pod.Fatal},
 		"a redirect to a file": {func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Location", "file:///etc/passwd")
-			rw.WriteHeader(302)
+			rw.WriteHeader(http.StatusFound)
 		}, "not allowed", pod.Fatal},
 		"a redirect to metadata": {func(rw http.ResponseWriter, r *http.Request) {
-			http.Redirect(rw, r, "https://169.254.169.254/latest", 302)
+			http.Redirect(rw, r, "https://169.254.169.254/latest", http.StatusFound)
 		}, "not allowed", pod.Fatal},
-		"a private redirect":  {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "https://10.0.0.1/x", 302) }, "not allowed", pod.Fatal},
-		"redirects in a ring": {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, r.URL.Path, 302) }, "does not answer", pod.Retry},
+		"a private redirect":  {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "https://10.0.0.1/x", http.StatusFound) }, "not allowed", pod.Fatal},
+		"redirects in a ring": {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, r.URL.Path, http.StatusFound) }, "does not answer", pod.Retry},
 		"not there":           {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(404) }, "is not on the hub", pod.Fatal},
 		"a teapot":            {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(418) }, "status 418", pod.Fatal},
 		"too many requests":   {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(429) }, "does not answer", pod.Retry},

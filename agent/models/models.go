@@ -139,7 +139,7 @@ func (c *Cache) one(
 		if ok || err != nil {
 			return dir, err
 		}
-		f, mine := c.join(h, ref, m, open, id != "")
+		f, mine := c.join(h, ref, m, open, id != "") //nolint:contextcheck // a fetch outlives who began it
 		err = c.await(ctx, f, progress)
 		if !mine && ctx.Err() == nil && (errors.Is(err, errDenied) || errors.Is(err, context.Canceled)) {
 			continue // that was about who began: its token, or that it left

@@ -177,7 +177,7 @@ func (c *runCmd) validate() error {
 	if _, err := gpu.Simulate("", c.SimulateGpus); err != nil {
 		faults = append(faults, err)
 	}
-	if _, err := c.modelFlags.bytes(0); err != nil {
+	if _, err := c.modelCacheBytes(0); err != nil {
 		faults = append(faults, err)
 	}
 	_, _, err := c.ranges()

@@ -22,8 +22,8 @@ type modelFlags struct {
 
 var errModelCacheSize = errors.New("--model-cache-size must be 0, 1% to 90%, or 1GB to 1000000GB")
 
-// bytes returns the size of the cache on a disk of so many bytes.
-func (f *modelFlags) bytes(disk int64) (int64, error) {
+// modelCacheBytes returns the size of the cache on a disk of so many bytes.
+func (f *modelFlags) modelCacheBytes(disk int64) (int64, error) {
 	if f.ModelCacheSize == "0" {
 		return 0, nil
 	}
@@ -45,7 +45,7 @@ func (c *runCmd) models() (out models.Settings, err error) {
 	if err = unix.Statfs(c.DataDir, &disk); err != nil {
 		return out, fmt.Errorf("read the size of the disk: %w", err)
 	}
-	if out.Size, err = c.modelFlags.bytes(int64(disk.Blocks) * disk.Bsize); err != nil { //nolint:gosec // blocks of a disk
+	if out.Size, err = c.modelCacheBytes(int64(disk.Blocks) * disk.Bsize); err != nil { //nolint:gosec // blocks of a disk
 		return out, err
 	}
 	out.Guard.Bridge = netctl.BridgeName(c.instance())

@@ -11,13 +11,13 @@ func TestModelCacheSize(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "20%": 200 * fleet.GB, "1%": 10 * fleet.GB, "90%": 900 * fleet.GB, "500GB": 500 * fleet.GB, "1GB": fleet.GB, "1000000GB": 1_000_000 * fleet.GB,
 	} {
-		if got, err := (&modelFlags{text}).bytes(1000 * fleet.GB); err != nil || got != want {
+		if got, err := (&modelFlags{text}).modelCacheBytes(1000 * fleet.GB); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "20", "0%", "91%", "-1%", "0GB", "1000001GB", "1.5GB", "10%GB", "GB", "%", "1TB", "9999999999999999999GB"} {
 		cmd := runCmd{modelFlags: modelFlags{text}}
-		if _, err := cmd.modelFlags.bytes(1000 * fleet.GB); err == nil {
+		if _, err := cmd.modelCacheBytes(1000 * fleet.GB); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
