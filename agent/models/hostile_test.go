@@ -98,7 +98,9 @@ func TestHostileFiles(t *testing.T) {
 		"a redirect to metadata": {func(rw http.ResponseWriter, r *http.Request) {
 			http.Redirect(rw, r, "https://169.254.169.254/latest", http.StatusFound)
 		}, "not allowed", pod.Fatal},
-		"a private redirect":  {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "https://10.0.0.1/x", http.StatusFound) }, "not allowed", pod.Fatal},
+		"a private redirect": {func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "https://10.0.0.1/x", http.StatusFound)
+		}, "not allowed", pod.Fatal},
 		"redirects in a ring": {func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, r.URL.Path, http.StatusFound) }, "does not answer", pod.Retry},
 		"not there":           {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(404) }, "is not on the hub", pod.Fatal},
 		"a teapot":            {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(418) }, "status 418", pod.Fatal},
