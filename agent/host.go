@@ -168,9 +168,9 @@ func (h *host) inventory(stock fleet.Inventory) inventory.Config {
 	if h.Accelerators != nil {
 		c.Found = h.Accelerators.Found
 	}
-	if h.Config.Fabric != nil {
-		c.Fabric = h.Config.Fabric.Fabric
-		c.Conditions = append(c.Conditions, h.Config.Fabric.Conditions)
+	if h.Fabric != nil {
+		c.Fabric = h.Fabric.Fabric
+		c.Conditions = append(c.Conditions, h.Fabric.Conditions)
 	}
 	if h.Volumes != nil {
 		c.Volumes = h.Volumes.Kinds

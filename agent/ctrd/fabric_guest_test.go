@@ -65,33 +65,35 @@ func container(t *testing.T, name string, given pod.Devices, args ...string) *ex
 	return cmd
 }
 
+func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
+
 // TestInsideAContainer tells what a container sees. Outside of one it does nothing.
 func TestInsideAContainer(t *testing.T) {
 	if os.Getenv("GANTRY_INSIDE") == "" {
 		return
 	}
 	for _, dir := range []string{"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", "/dev/infiniband"} {
-		fmt.Println("SEES", dir, strings.Join(entries(dir), " "))
+		say("SEES", dir, strings.Join(entries(dir), " "))
 	}
 	for _, device := range []string{"rxe0", "rxe1"} {
 		guid, _ := os.ReadFile("/sys/devices/virtual/infiniband/" + device + "/node_guid")
-		fmt.Println("GUID", device, len(bytes.TrimSpace(guid)) > 0)
+		say("GUID", device, len(bytes.TrimSpace(guid)) > 0)
 	}
 	for _, node := range entries("/dev/infiniband") {
 		f, err := os.OpenFile("/dev/infiniband/"+node, os.O_RDWR, 0)
 		if err == nil {
 			_ = f.Close()
 		}
-		fmt.Println("OPEN", node, err)
+		say("OPEN", node, err)
 	}
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
-	fmt.Println("LOCKED", limit.Max == unix.RLIM_INFINITY)
+	say("LOCKED", limit.Max == unix.RLIM_INFINITY)
 	raw, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err == nil {
 		_ = unix.Close(raw)
 	}
-	fmt.Println("RAW", err)
+	say("RAW", err)
 }
 
 // TestMembersUseSoftRoCE: two members talk over the host's RoCE device from network namespaces of their own, in containers as the host makes

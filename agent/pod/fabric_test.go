@@ -79,8 +79,8 @@ func readText(t *testing.T, path string) string {
 }
 
 // memberOf is an order of a cluster's member.
-func memberOf(id fleet.PodID, generation uint64, fabric bool) Assignment {
-	out := orderOf(id, generation, "", 0)
+func memberOf(id fleet.PodID, fabric bool) Assignment {
+	out := orderOf(id, 10, "", 0)
 	out.Member = &MemberSetup{Hostname: "node-0", Fabric: fabric}
 	return out
 }
@@ -91,9 +91,9 @@ func TestMembersAloneGetTheFabric(t *testing.T) {
 		f := newFakeHost(t)
 		x := &fakeFabric{f: f}
 		pods := withFabric(t, f, x)
-		own := memberOf("own", 10, true)
+		own := memberOf("own", true)
 		own.Env = map[string]string{"NCCL_IB_HCA": "mlx5_7"}
-		for _, order := range []Assignment{memberOf("yes", 10, true), memberOf("no", 10, false), orderOf("lone", 10, "", 0)} {
+		for _, order := range []Assignment{memberOf("yes", true), memberOf("no", false), orderOf("lone", 10, "", 0)} {
 			pods.Set(f.order(order))
 			settle(time.Minute)
 		}
@@ -133,8 +133,8 @@ func TestAHostWithoutAFabricStartsNoMemberThatIsToHaveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost(t)
 		pods := withFabric(t, f, nil)
-		pods.Set(f.order(memberOf("m", 10, true)))
-		pods.Set(f.order(memberOf("n", 10, false)))
+		pods.Set(f.order(memberOf("m", true)))
+		pods.Set(f.order(memberOf("n", false)))
 		settle(time.Minute)
 		if f.runs("m") || !f.runs("n") {
 			t.Errorf("it runs: %v, another member: %v", f.runs("m"), f.runs("n"))
@@ -147,7 +147,7 @@ func TestWhatIsLeftOfAFabricIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeHost(t)
 		x := &fakeFabric{f: f, has: "m"}
-		order := memberOf("m", 10, true)
+		order := memberOf("m", true)
 		f.order(order)
 		f.records["m"] = Record{
 			Assignment: order, Addr: f.records["m"].Addr, Begun: order.Incarnation, BegunBoot: "earlier",

@@ -28,7 +28,7 @@ func (c *Controller) RDMAExclusive() (bool, error) {
 // GiveFunction moves a link of the host into a namespace, by its name there, and brings it up; and with it an RDMA device where those are in
 // one namespace each. What is there already stays.
 func (c *Controller) GiveFunction(ctx context.Context, namespace, link, as, device string) error {
-	ns, _, err := ensureNamespaceThere(namespace)
+	ns, err := ensureNamespaceThere(namespace)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c *Controller) TakeFunction(ctx context.Context, namespace, link, as, devi
 	if !isNamespace(namespace) {
 		return nil
 	}
-	ns, _, err := ensureNamespaceThere(namespace)
+	ns, err := ensureNamespaceThere(namespace)
 	if err != nil {
 		return err
 	}
@@ -100,11 +100,12 @@ func (c *Controller) TakeFunction(ctx context.Context, namespace, link, as, devi
 }
 
 // ensureNamespaceThere opens a namespace that must be there.
-func ensureNamespaceThere(name string) (*namespace, bool, error) {
+func ensureNamespaceThere(name string) (*namespace, error) {
 	if !isNamespace(name) {
-		return nil, false, fmt.Errorf("there is no network namespace %s", name)
+		return nil, fmt.Errorf("there is no network namespace %s", name)
 	}
-	return ensureNamespace(name, 0, false)
+	ns, _, err := ensureNamespace(name, 0, false)
+	return ns, err
 }
 
 // findLink returns the first link of these names that is there; nil: none is.

@@ -73,7 +73,7 @@ func builtAs(mark string) string {
 
 // resizePlace gives both ends of a pod's link the overlay's MTU. What runs there goes on.
 func (c *Controller) resizePlace(want netctl.Config, l netlink.Link, pod netctl.Pod, at netctl.Place) error {
-	ns, _, err := ensureNamespaceThere(pod.Namespace)
+	ns, err := ensureNamespaceThere(pod.Namespace)
 	if err != nil {
 		return err
 	}

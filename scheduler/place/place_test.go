@@ -131,8 +131,10 @@ func TestPick(t *testing.T) {
 				c.Host.Inventory.Images = []string{"docker.io/library/busybox:latest"}
 			}), host("b").but(func(c *Candidate) {
 				c.Host.Inventory.Models = []string{"https://hub/o/n:main"}
-			})}, "b", nil,
-		}, {
+			})},
+			"b", nil,
+		},
+		{
 			"a better fit goes before the image", with(wantGPUs(h100, 1), func(r *Request) { r.Image = "x" }),
 			[]Candidate{
 				host("a", gpus("a", h100, 4, 4)...).but(func(c *Candidate) { c.Host.Inventory.Images = []string{"docker.io/library/x:latest"} }),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func script(t *testing.T, name, endpoint string, out any, env ...string) {
 	cmd := exec.CommandContext(ctx, filepath.Join(installed, "node"), name)
 	var stdout, stderr bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
-	cmd.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+dir, "API="+suite.info.API+"/v2", "KEY="+suite.info.APIKey, "ENDPOINT="+endpoint)
+	cmd.Env = append(slices.Clone(env), "PATH="+os.Getenv("PATH"), "HOME="+dir, "API="+suite.info.API+"/v2", "KEY="+suite.info.APIKey, "ENDPOINT="+endpoint)
 	err = cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
 	if err == nil {
