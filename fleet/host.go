@@ -84,7 +84,7 @@ type Inventory struct {
 	Models      []string        `cbor:"18,keyasint,omitempty"` // references of models that are on the host, at most 200
 	// Digest names what the host said, of which this is what was kept; empty: the host says it whole each time.
 	Digest string `cbor:"17,keyasint,omitempty"`
-	Fabric Fabric `cbor:"18,keyasint,omitzero"`
+	Fabric Fabric `cbor:"19,keyasint,omitzero"`
 }
 
 // Host is the record of a host.

@@ -35,7 +35,8 @@ func (a *API) registerImages() {
 			listParam("hostId", "Only these hosts.", 100),
 		},
 		out: admin.HostImagesList{Hosts: []admin.HostImages{{
-			ID: one, Name: "gpu-01", DataCenterID: "EU-RO-1", Connected: true, Images: []string{"docker.io/library/nginx:1.29"}, Present: &there,
+			ID: one, Name: "gpu-01", DataCenterID: "EU-RO-1", Connected: true, Images: []string{"docker.io/library/nginx:1.29"},
+			Models: []string{"https://huggingface.co/acme/model:main"}, Present: &there,
 		}}},
 	}, listImages)
 	on(a, route{

@@ -12,7 +12,7 @@ import (
 func init() {
 	addRows(serverlessRows,
 		"201 endpoint", "200 endpoints", "200 endpoint record", "200 endpoint update", "204 endpoint", "endpoint defaults", "400 type is fixed",
-		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint", "dry run of an endpoint", "webhook secret")
+		"400 compute family is fixed", "422 scaling", "422 idle timeout", "400 workers", "endpoint from a template", "volumes of an endpoint", "models of an endpoint", "dry run of an endpoint", "webhook secret")
 }
 
 const (
