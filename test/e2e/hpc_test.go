@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,6 +119,7 @@ print(MPI.Get_processor_name(), "rank", world.Get_rank(), "of", world.Get_size()
 	if out, diag, code := cli(t, d, "cluster", "exec", other.ID, "--rank", "0", "ssh", "-o", "ConnectTimeout=3", "-o", "StrictHostKeyChecking=no", addr, "hostname"); code == 0 {
 		t.Errorf("a pod of another cluster was let in: %s%s", out, diag)
 	}
+	clustersOfTwoAccounts(t, d, made.ID, pods[3].Cluster.IP)
 	failureRestartsAll(t, d, other.ID)
 	if err := c.DeleteCluster(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
@@ -125,6 +127,40 @@ print(MPI.Get_processor_name(), "rank", world.Get_rank(), "of", world.Get_size()
 	for _, p := range pods {
 		if err := devtest.Until(reachTimeout, func() error { return suite.site.NothingLeft(p.ID) }); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// clustersOfTwoAccounts makes one of another account on the same hosts: neither its keys nor its pods reach the pod that the first one has at
+// an address, though they reach each other.
+func clustersOfTwoAccounts(t *testing.T, d *devtest.Dev, first, address string) {
+	admin := must[devtest.Info](t)(d.Info()).AdminKey
+	account := done[made](t, d, admin, "POST", "/admin/v1/accounts", `{"name":"neighbour"}`).ID
+	key := done[struct{ APIKey string }](t, d, admin, "POST", "/admin/v1/accounts/"+account+"/keys", `{"name":"k","preset":"all"}`).APIKey
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := done[made](t, d, key, "POST", "/v2/clusters", fmt.Sprintf(`{"name":"foreign","type":"TRAINING","image":%q,`+
+		`"args":"{\"entrypoint\":[\"sh\",\"-c\"],\"cmd\":[\"trap 'exit 0' TERM; start & while :; do sleep 0.2; done\"]}","compute":{"gpuTypeId":%q,"gpuCountPerPod":1,"podCount":2}}`,
+		clusterImage, devtest.GPUType)).ID
+	defer ask(t, d, key, "DELETE", "/v2/clusters/"+id, "")
+	reaches := func(host string) (string, int) {
+		out, diag, code := cli(t, d, "--api-key-file", file, "cluster", "exec", id, "--rank", "0", "--", "timeout", "3", "bash", "-c", "</dev/tcp/"+host+"/22")
+		return out + diag, code
+	}
+	await(t, func() error {
+		if text, code := reaches("node-1"); code != 0 {
+			return fmt.Errorf("its pods do not reach each other: %d, %s", code, text)
+		}
+		return nil
+	})
+	if text, code := reaches(address); code == 0 {
+		t.Errorf("a pod of another account's cluster reaches %s: %s", address, text)
+	}
+	for _, path := range []string{"/v2/clusters/" + first, "/v2/clusters/" + first + "/pods"} {
+		if status, text := ask(t, d, key, "GET", path, ""); status != http.StatusNotFound {
+			t.Errorf("%s for another account: %d %s", path, status, text)
 		}
 	}
 }
