@@ -132,6 +132,9 @@ func (d *dev) join(ctx context.Context, p part, token fleet.Secret, path string,
 	return d.folder.setState(d.state)
 }
 
+// modelCache is what each host has for models: hosts of one machine share its disk.
+const modelCache = "1GB"
+
 func (d *dev) agentArgs(p part) []string {
 	args := []string{"run", "--data-dir", d.folder.path(p.name())}
 	for n := 1; n <= d.state.Schedulers; n++ {
@@ -145,6 +148,9 @@ func (d *dev) agentArgs(p part) []string {
 	}
 	for _, gpus := range d.cfg.SimulateGPUs {
 		args = append(args, "--simulate-gpus", gpus)
+	}
+	if d.cfg.ModelHub != "" {
+		args = append(args, "--model-cache-size", modelCache)
 	}
 	for _, file := range d.cfg.ImageArchives {
 		args = append(args, "--image-archive", file)

@@ -17,7 +17,7 @@ import (
 
 // modelFlags say how much room models of hubs may take.
 type modelFlags struct {
-	ModelCacheSize string `default:"20%" help:"Room for models that endpoints name, on the disk of the data folder: a part of the disk such as 20%, or as many GB (10^9 bytes) such as 500GB. Pods are not offered it. 0: the host keeps no models, and runs no workers that need some." placeholder:"SIZE"`
+	ModelCacheSize string `default:"0" help:"Room for models that endpoints name, on the disk of the data folder: a part of the disk such as 20%, or as many GB (10^9 bytes) such as 500GB. Pods are not offered it. 0: the host keeps no models, and runs no workers that need some." placeholder:"SIZE"`
 }
 
 var errModelCacheSize = errors.New("--model-cache-size must be 0, 1% to 90%, or 1GB to 1000000GB")

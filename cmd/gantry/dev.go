@@ -24,7 +24,7 @@ type devCmd struct {
 	Schedulers   int      `placeholder:"N" help:"Number of schedulers, which form a cluster: 1, 3 or 5; 1 when not given."`
 	Gateways     int      `placeholder:"N" help:"Number of gateways, which carry requests to pods beside the schedulers, 0 to 8; as many as the folder has when not given."`
 	Agents       int      `placeholder:"N" help:"Number of agents, 1 to 16; 1 when not given. Each of several is a host of its own, in a network namespace."`
-	ModelHub     string   `placeholder:"URL" help:"Address that models of endpoints are fetched from; the public hub when not given."`
+	ModelHub     string   `placeholder:"URL" help:"Address that models of endpoints are fetched from, such as https://huggingface.co. Each host keeps 1 GB of them; none when not given."`
 	S3           string   `name:"s3" placeholder:"HOST:PORT" help:"Serve network volumes over S3 at this address; not when not given."`
 	Overcommit   int      `default:"16" placeholder:"N" help:"Offer this machine's processors, memory and disk N times, so that a small one has room for several pods."`
 	MoreArchives []string `arg:"" optional:"" hidden:"" name:"file"`
