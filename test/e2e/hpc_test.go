@@ -145,8 +145,9 @@ func clustersOfTwoAccounts(t *testing.T, d *devtest.Dev, first, address string) 
 		`"args":"{\"entrypoint\":[\"sh\",\"-c\"],\"cmd\":[\"trap 'exit 0' TERM; start & while :; do sleep 0.2; done\"]}","compute":{"gpuTypeId":%q,"gpuCountPerPod":1,"podCount":2}}`,
 		clusterImage, devtest.GPUType)).ID
 	defer ask(t, d, key, "DELETE", "/v2/clusters/"+id, "")
+	// What answers must be an SSH server: elsewhere a machine on the way out may take connections to any address.
 	reaches := func(host string) (string, int) {
-		out, diag, code := cli(t, d, "--api-key-file", file, "cluster", "exec", id, "--rank", "0", "--", "timeout", "3", "bash", "-c", "</dev/tcp/"+host+"/22")
+		out, diag, code := cli(t, d, "--api-key-file", file, "cluster", "exec", id, "--rank", "0", "--", "timeout", "3", "bash", "-c", "exec 3<>/dev/tcp/"+host+"/22; head -c 4 <&3 | grep SSH-")
 		return out + diag, code
 	}
 	await(t, func() error {
