@@ -140,9 +140,9 @@ func readStock(c Config, book *ledger.Ledger, cache *models.Cache) (fleet.Invent
 	if err != nil {
 		return fleet.Inventory{}, err
 	}
-	var other inventory.Room
+	var other machine.Disk
 	if cache != nil {
-		other = inventory.Room{Used: cache.Used(), Size: cache.Size}
+		other = machine.Disk{Used: cache.Used(), Size: cache.Size}
 	}
 	stock, err := inventory.Read(c.Dir, c.Overcommit, c.GPUs, book, data, other)
 	if c.Offer != (fleet.Resources{}) {

@@ -22,6 +22,7 @@ import (
 	"gantry/agent/fabric"
 	"gantry/agent/pod"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 )
 
 // shared stands for a kernel whose RDMA devices are in all network namespaces.
@@ -163,7 +164,9 @@ func TestMembersUseSoftRoCE(t *testing.T) {
 	server.Stdout, server.Stderr = &said, &said
 	must(t, server.Start())
 	var out []byte
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // until the server listens
+	patience, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for wait := patience.Err(); wait == nil; wait = sleep.For(patience, 200*time.Millisecond) { // until the server listens
 		if out, err = container(t, "b", member("b"), "ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "500", "198.51.100.1").CombinedOutput(); err == nil {
 			break
 		}

@@ -20,6 +20,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"gantry/fleet"
+	"gantry/internal/ctxread"
 )
 
 // All tenants' images lie in one content store, where a blob is found by its digest alone. A digest is
@@ -291,7 +292,7 @@ func (r *Runtime) uncompressed(ctx context.Context, layer ocispec.Descriptor) (d
 		return "", fmt.Errorf("failed to extract layer: %w", err)
 	}
 	defer func() { _ = plain.Close() }()
-	is, err := digest.FromReader(ctxReader{ctx, plain})
+	is, err := digest.FromReader(ctxread.New(ctx, plain))
 	if err != nil {
 		if away(err) {
 			return "", err
@@ -301,17 +302,4 @@ func (r *Runtime) uncompressed(ctx context.Context, layer ocispec.Descriptor) (d
 	_, err = store.Update(ctx, content.Info{Digest: layer.Digest, Labels: map[string]string{labels.LabelUncompressed: is.String()}},
 		"labels."+labels.LabelUncompressed)
 	return is, err
-}
-
-// ctxReader ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (c ctxReader) Read(b []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.Reader.Read(b)
 }

@@ -26,13 +26,10 @@ type DiskBook interface {
 	SetForeignDisk(bytes int64) error
 }
 
-// Room is what something else than pods may have of the disk, and what it has, in bytes.
-type Room struct{ Used, Size int64 }
-
 // Read reads what a host offers to pods that has its data in dir. data reports whether there is persistent data. overcommit multiplies processors, memory and disk,
 // for development machines; at 1 the system's reserve of one core and 2 GiB is kept. Processors and
-// memory are the machine's, whoever uses them; of the disk, foreignDisk and the room of others are not offered.
-func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool, other Room) (fleet.Inventory, error) {
+// memory are the machine's, whoever uses them; of the disk, foreignDisk and what other, something else on the disk, has and may have are not offered.
+func Read(dir string, overcommit int, gpus []fleet.GPU, book DiskBook, data bool, other machine.Disk) (fleet.Inventory, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return fleet.Inventory{}, fmt.Errorf("read memory: %w", err)

@@ -60,16 +60,16 @@ func TestForeignDiskOfAnOlderLedger(t *testing.T) {
 func TestInventoryIsTheSameWithPods(t *testing.T) {
 	dir := t.TempDir()
 	book := ledgertest.Open(t, dir)
-	before, err := Read(dir, 1, nil, book, false, Room{})
+	before, err := Read(dir, 1, nil, book, false, machine.Disk{})
 	if err != nil || before.Total.DiskGB < 1 || before.Total.MemoryMB < 1 || before.Total.MilliCPU < 1000 {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	ledgertest.SetFull(t, book, pod.Assignment{Pod: "p1", Goal: fleet.GoalRun, DiskGB: 1 << 20})
-	after, err := Read(dir, 1, nil, book, false, Room{})
+	after, err := Read(dir, 1, nil, book, false, machine.Disk{})
 	if err != nil || after.Total != before.Total {
 		t.Errorf("%+v, %v; was %+v", after.Total, err, before.Total)
 	}
-	three, err := Read(dir, 3, nil, book, false, Room{})
+	three, err := Read(dir, 3, nil, book, false, machine.Disk{})
 	cores := int64(runtime.NumCPU())
 	if err != nil || three.Total.DiskGB != 3*before.Total.DiskGB || three.Total.MilliCPU != 3000*cores {
 		t.Errorf("offered three times: %+v, %v", three.Total, err)
@@ -78,7 +78,7 @@ func TestInventoryIsTheSameWithPods(t *testing.T) {
 	if before.Total.MilliCPU != 1000*max(cores-1, 1) || before.Total.MemoryMB >= three.Total.MemoryMB/3 {
 		t.Errorf("offered once: %+v; three times: %+v", before.Total, three.Total)
 	}
-	if zero, err := Read(dir, 0, nil, book, false, Room{}); err != nil || zero.Total != before.Total {
+	if zero, err := Read(dir, 0, nil, book, false, machine.Disk{}); err != nil || zero.Total != before.Total {
 		t.Errorf("without a factor: %+v, %v; was %+v", zero.Total, err, before.Total)
 	}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -92,7 +92,7 @@ func TestForeignDiskOfALostLedger(t *testing.T) {
 	dir := t.TempDir()
 	book := ledgertest.Open(t, dir)
 	for _, data := range []bool{true, false} {
-		if _, err := Read(dir, 1, nil, book, data, Room{}); err != nil {
+		if _, err := Read(dir, 1, nil, book, data, machine.Disk{}); err != nil {
 			t.Fatal(err)
 		}
 		if n, known := book.ForeignDisk(); known == data {

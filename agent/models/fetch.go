@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gantry/fleet"
+	"gantry/internal/ctxread"
 	"gantry/internal/sleep"
 )
 
@@ -231,7 +232,7 @@ func (c *Cache) read(ctx context.Context, f *flight, one file, path string) (cam
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	g := &growing{file: one, to: to, sum: digestOf(one)}
-	if g.had, err = io.Copy(g.sum, ctxReader{ctx, to}); err == nil && g.had > one.size {
+	if g.had, err = io.Copy(g.sum, ctxread.New(ctx, to)); err == nil && g.had > one.size {
 		err = g.restart()
 	}
 	if err != nil {
@@ -288,20 +289,6 @@ func (c *Cache) readOn(ctx context.Context, f *flight, g *growing) (came int64, 
 		return came, errShort
 	}
 	return came, nil
-}
-
-// ctxReader ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	io.Reader
-}
-
-// Read implements io.Reader.
-func (c ctxReader) Read(b []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.Reader.Read(b)
 }
 
 // why returns the limit of ours that made an error, if it was one.

@@ -10,6 +10,7 @@ import (
 
 	"gantry/api/v2"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/test/devtest"
 )
 
@@ -92,7 +93,9 @@ func (w *world) gang(ctx context.Context, s samples) error {
 		if len(made.Value.Faults) > 0 {
 			return fmt.Errorf("the cluster failed: %+v", made.Value.Faults)
 		}
-		time.Sleep(20 * time.Millisecond) // the poll is part of what is measured
+		if err := sleep.For(ctx, 20*time.Millisecond); err != nil { // between questions, which are a part of what is measured
+			return err
+		}
 	}
 	pods, err := w.api.ClusterPods(ctx, id)
 	if err != nil {

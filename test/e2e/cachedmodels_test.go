@@ -13,6 +13,7 @@ import (
 
 	"gantry/client"
 	"gantry/fleet"
+	"gantry/internal/sleep"
 	"gantry/test/devtest"
 	"gantry/test/modelhub"
 )
@@ -49,8 +50,8 @@ func found(t *testing.T, key, id string) (text string) {
 	await(t, func() error {
 		var code int
 		if code, text = ask(t, suite.dev, key, "GET", "/v2/"+id+"/out", ""); code != http.StatusOK {
-			time.Sleep(50 * time.Millisecond) // the endpoint's limit on requests
-			return fmt.Errorf("%d %s", code, text)
+			// Within the endpoint's limit on requests.
+			return errors.Join(fmt.Errorf("%d %s", code, text), sleep.For(t.Context(), 50*time.Millisecond))
 		}
 		return nil
 	})
