@@ -123,7 +123,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request) (*engine.Response, 
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &session{caller: caller, log: a.log, lists: map[string]func() (any, error){}}
+	s := newSession(caller, a.log)
 	var doc string
 	if doc, s.written, err = measure(in.query); err != nil {
 		return nil, 0, err

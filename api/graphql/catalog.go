@@ -1,11 +1,13 @@
 package graphql
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -33,20 +35,23 @@ func (s *session) gpuName(of *v2.GPUConfig) string {
 	if of == nil {
 		return ""
 	}
-	all, _ := s.gpus(nil) // the id will do
-	if i := slices.IndexFunc(all, func(g v2.GPUType) bool { return g.ID == of.ID }); i >= 0 {
-		return all[i].Name
-	}
-	return of.ID
+	return cmp.Or(s.gpuNames()[of.ID], of.ID)
 }
 
 // centerName is the name of a data center; its id where the catalog cannot be read.
-func (s *session) centerName(id string) string {
-	all, _ := s.centers() // the id will do
-	if i := slices.IndexFunc(all, func(d v2.DataCenter) bool { return d.ID == id }); i >= 0 {
-		return all[i].Name
-	}
-	return id
+func (s *session) centerName(id string) string { return cmp.Or(s.centerNames()[id], id) }
+
+// namesOf are the names of records by their ids, which are asked for when one is needed, and once.
+func namesOf[R any](all func() ([]R, error), of func(R) (id, name string)) func() map[string]string {
+	return sync.OnceValue(func() map[string]string {
+		records, _ := all() // the ids will do
+		out := make(map[string]string, len(records))
+		for _, r := range records {
+			id, name := of(r)
+			out[id] = name
+		}
+		return out
+	})
 }
 
 // gpu shows a GPU type.

@@ -41,6 +41,15 @@ type session struct {
 
 	mu    sync.Mutex
 	lists map[string]func() (any, error)
+
+	gpuNames, centerNames func() map[string]string
+}
+
+func newSession(caller *rest.Caller, log *slog.Logger) *session {
+	s := &session{caller: caller, log: log, lists: map[string]func() (any, error){}}
+	s.gpuNames = namesOf(func() ([]v2.GPUType, error) { return s.gpus(nil) }, func(g v2.GPUType) (string, string) { return g.ID, g.Name })
+	s.centerNames = namesOf(s.centers, func(d v2.DataCenter) (string, string) { return d.ID, d.Name })
+	return s
 }
 
 type sessionKey struct{}
