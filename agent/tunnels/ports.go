@@ -6,10 +6,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/internal/copybuf"
 )
 
 // port carries a connection to a port of a pod.
@@ -47,7 +47,7 @@ func (t *Tunnels) port(ctx context.Context, stream agentrpc.Frames, ask *agentrp
 func splice(stream *agentrpc.DataStream, c *net.TCPConn) error {
 	down := make(chan error, 1)
 	go func() {
-		err := copyBytes(c, stream)
+		_, err := copybuf.Copy(c, stream)
 		if err == nil {
 			_ = c.CloseWrite() // a pod that has closed its own end shows at the other direction
 		} else {
@@ -55,7 +55,7 @@ func splice(stream *agentrpc.DataStream, c *net.TCPConn) error {
 		}
 		down <- err
 	}()
-	err := copyBytes(stream, c)
+	_, err := copybuf.Copy(stream, c)
 	if err == nil {
 		err = stream.CloseWrite()
 	}
@@ -63,47 +63,6 @@ func splice(stream *agentrpc.DataStream, c *net.TCPConn) error {
 		err = errors.Join(err, stream.Reset(), c.Close())
 	}
 	return errors.Join(err, <-down)
-}
-
-// A connection that is quiet holds a small buffer, and one that is busy borrows a large one.
-const (
-	smallBuffer = 2 << 10
-	largeBuffer = 128 << 10
-)
-
-var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
-
-// copyBytes copies until from ends.
-func copyBytes(to io.Writer, from io.Reader) error {
-	small := make([]byte, smallBuffer)
-	for buf := small; ; {
-		n, err := from.Read(buf)
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				giveBack(buf)
-				return err
-			}
-		}
-		switch {
-		case err != nil:
-			giveBack(buf)
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		case n == smallBuffer && len(buf) == smallBuffer:
-			buf = largeBuffers.Get().(*[largeBuffer]byte)[:] //nolint:forcetypeassert // it holds nothing else
-		case n < smallBuffer && len(buf) == largeBuffer:
-			giveBack(buf)
-			buf = small
-		}
-	}
-}
-
-func giveBack(buf []byte) {
-	if len(buf) == largeBuffer {
-		largeBuffers.Put((*[largeBuffer]byte)(buf))
-	}
 }
 
 // toStream copies what the pod writes into the tunnel.

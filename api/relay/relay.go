@@ -4,11 +4,15 @@
 package relay
 
 import (
+	"bufio"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"gantry/internal/copybuf"
 )
 
 // BufferSize is how many bytes of a body are held at a time.
@@ -56,6 +60,32 @@ func (w *Writer) FlushError() error {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker. What is copied from or to the connection, such as a WebSocket, holds little memory while it is quiet.
+func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := w.Control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return hijacked{c}, rw, nil
+}
+
+// hijacked is a connection that says how it is copied from and to.
+type hijacked struct{ net.Conn }
+
+// WriteTo implements io.WriterTo.
+func (c hijacked) WriteTo(to io.Writer) (int64, error) { return copybuf.Copy(to, c.Conn) }
+
+// ReadFrom implements io.ReaderFrom.
+func (c hijacked) ReadFrom(from io.Reader) (int64, error) { return copybuf.Copy(c.Conn, from) }
+
+// CloseWrite says that nothing more comes, where the connection can say so alone.
+func (c hijacked) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
 
 // FlushAfter is how long a part of an answer of known length may wait for more on its way, so that a short answer is one write. What has no
 // length, such as a stream of events, never waits.

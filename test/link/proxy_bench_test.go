@@ -94,14 +94,9 @@ func BenchmarkProxy(b *testing.B) {
 	b.Cleanup(func() { _ = pod.Close() })
 	port := ln.Addr().(*net.TCPAddr).Port
 	h := w.podOn([]*scheduler{s}, port)
-	p := proxy.New(proxy.Config{Targets: door{h, s}, Dialer: door{h, s}, Log: w.log})
-	front := rest.NewServer(p.Wrap(http.NotFoundHandler()), rest.Limits{}, w.log)
-	fln, err := net.Listen("tcp", loopback)
-	must(b, err)
-	go func() { _ = front.Serve(fln) }()
-	b.Cleanup(func() { p.Close(); _ = front.Close() })
+	through := front(b, door{h, s}, rest.Limits{})
 	direct := fmt.Sprintf("127.0.0.1:%d", port)
-	ways := []struct{ name, addr string }{{"direct", direct}, {"nginx", nginx(b, direct)}, {"gantry", fln.Addr().String()}}
+	ways := []struct{ name, addr string }{{"direct", direct}, {"nginx", nginx(b, direct)}, {"gantry", through}}
 	rates, medians, throughputs := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	for b.Loop() {
 		for _, way := range ways {
