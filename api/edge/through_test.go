@@ -84,19 +84,29 @@ func visit(t *testing.T, limits rest.Limits, more chan struct{}) (browser *http.
 	p.Serve(v.Pod.ID, 8080, inside.Addr().String())
 	host = string(v.Pod.ID) + "-8080." + proxy.DefaultDomain
 
-	cert := selfSigned(t, proxy.DefaultDomain, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	middle := proxy.New(proxy.Config{Targets: p, Dialer: p, Log: quiet})
+	_, browser = overTLS(t, proxy.DefaultDomain, middle.Wrap(http.NotFoundHandler()), limits)
+	t.Cleanup(middle.Close)
+	return browser, host
+}
+
+// overTLS serves a handler as the API is served, under a name and those below it, and returns the address and a browser that asks there
+// whatever it is to visit.
+func overTLS(t *testing.T, name string, h http.Handler, limits rest.Limits) (addr string, browser *http.Client) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	cert := selfSigned(t, name, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 	pair := Pair{filepath.Join(t.TempDir(), "crt"), filepath.Join(t.TempDir(), "key")}
 	lay(t, pair, cert, cert)
 	files, err := OpenFiles([]Pair{pair}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	middle := proxy.New(proxy.Config{Targets: p, Dialer: p, Log: quiet})
 	ln, _ := listen(t)
-	s := rest.NewServer(middle.Wrap(http.NotFoundHandler()), limits, quiet)
+	s := rest.NewServer(h, limits, quiet)
 	s.TLSConfig = (&FrontEnd{Files: files}).Config()
 	go func() { _ = s.ServeTLS(ln, "", "") }()
-	t.Cleanup(func() { middle.Close(); _ = s.Close() })
+	t.Cleanup(func() { _ = s.Close() })
 	roots := x509.NewCertPool()
 	roots.AddCert(cert.Leaf)
 	tr := &http.Transport{
@@ -106,7 +116,7 @@ func visit(t *testing.T, limits rest.Limits, more chan struct{}) (browser *http.
 		},
 	}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}, host
+	return ln.Addr().String(), &http.Client{Transport: tr, Timeout: patience}
 }
 
 // Pods' ports work over TLS as without it, for longer than the server's limits: WebSockets, which browsers open beside
