@@ -20,6 +20,7 @@ import (
 	"gantry/api/auth"
 	"gantry/api/problem"
 	"gantry/api/rest"
+	"gantry/api/v2"
 	"gantry/fleet"
 )
 
@@ -123,7 +124,9 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request) (*engine.Response, 
 	if err != nil {
 		return nil, 0, err
 	}
-	s := newSession(caller, a.log)
+	s := &session{caller: caller, log: a.log, lists: map[string]func() (any, error){}}
+	s.gpuNames = namesOf(func() ([]v2.GPUType, error) { return s.gpus(nil) }, func(g v2.GPUType) (string, string) { return g.ID, g.Name })
+	s.centerNames = namesOf(s.centers, func(d v2.DataCenter) (string, string) { return d.ID, d.Name })
 	var doc string
 	if doc, s.written, err = measure(in.query); err != nil {
 		return nil, 0, err

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -40,19 +39,6 @@ func (s *session) gpuName(of *v2.GPUConfig) string {
 
 // centerName is the name of a data center; its id where the catalog cannot be read.
 func (s *session) centerName(id string) string { return cmp.Or(s.centerNames()[id], id) }
-
-// namesOf are the names of records by their ids, which are asked for when one is needed, and once.
-func namesOf[R any](all func() ([]R, error), of func(R) (id, name string)) func() map[string]string {
-	return sync.OnceValue(func() map[string]string {
-		records, _ := all() // the ids will do
-		out := make(map[string]string, len(records))
-		for _, r := range records {
-			id, name := of(r)
-			out[id] = name
-		}
-		return out
-	})
-}
 
 // gpu shows a GPU type.
 type gpu struct {

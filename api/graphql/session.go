@@ -39,17 +39,9 @@ type session struct {
 	calls    atomic.Int64
 	refused  atomic.Bool // a call lacked a key
 
-	mu    sync.Mutex
-	lists map[string]func() (any, error)
-
+	mu                    sync.Mutex
+	lists                 map[string]func() (any, error)
 	gpuNames, centerNames func() map[string]string
-}
-
-func newSession(caller *rest.Caller, log *slog.Logger) *session {
-	s := &session{caller: caller, log: log, lists: map[string]func() (any, error){}}
-	s.gpuNames = namesOf(func() ([]v2.GPUType, error) { return s.gpus(nil) }, func(g v2.GPUType) (string, string) { return g.ID, g.Name })
-	s.centerNames = namesOf(s.centers, func(d v2.DataCenter) (string, string) { return d.ID, d.Name })
-	return s
 }
 
 type sessionKey struct{}
@@ -101,6 +93,19 @@ func read[T any](s *session, id string, params url.Values) (*T, error) {
 		return nil, err
 	}
 	return out.(*T), nil //nolint:forcetypeassert // the key names the operation
+}
+
+// namesOf are the names of records by their ids, which are asked for when one is needed, and once.
+func namesOf[R any](all func() ([]R, error), of func(R) (id, name string)) func() map[string]string {
+	return sync.OnceValue(func() map[string]string {
+		records, _ := all() // the ids will do
+		out := make(map[string]string, len(records))
+		for _, r := range records {
+			id, name := of(r)
+			out[id] = name
+		}
+		return out
+	})
 }
 
 // list makes the resolvers of a list's records, unless the request would resolve too many fields by them.

@@ -30,34 +30,33 @@ const callersEnv = "GANTRY_TEST_CALLERS"
 // perSource is how many connections come from one address of the loopback network, so that ports do not run out.
 const perSource = 20000
 
-// TestHoldConnections is what the benchmarks of idle connections start as processes of their own: their memory and their files are
-// not those of a scheduler.
-func TestHoldConnections(t *testing.T) {
-	words := strings.Split(os.Getenv(callersEnv), " ")
-	if words[0] == "" {
-		t.Skip("benchmarks start it")
-	}
+// holdConnections is what the benchmarks of idle connections start as processes of their own: their memory and their files are not those
+// of a scheduler. It ends with its standard input.
+func holdConnections(what string) error {
+	words := strings.Split(what, " ")
 	if len(words) == 1 {
 		ln, err := net.Listen("tcp", words[0])
-		must(t, err)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = ln.Close() }()
 		go upgrade(ln)
-		fmt.Println("held")
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		must(t, ln.Close())
-		return
-	}
-	n, err := strconv.Atoi(words[3])
-	must(t, err)
-	conns := make([]net.Conn, n)
-	for i := range conns {
-		conns[i], err = hold(words[0], words[1], words[2], i/perSource)
-		must(t, err)
+	} else {
+		n, err := strconv.Atoi(words[3])
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			c, err := hold(words[0], words[1], words[2], i/perSource)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+		}
 	}
 	fmt.Println("held")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until whoever started it ends
-	for _, c := range conns {
-		_ = c.Close()
-	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // hold opens a connection from the nth address, and on it a WebSocket where path names one.
@@ -100,7 +99,7 @@ func affordable(b *testing.B, name string, files, otherwise int) int {
 // beside starts a process of this test, and waits until it has what it is to hold.
 func beside(b *testing.B, what string) {
 	b.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestHoldConnections$", "-test.timeout", "20m")
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), callersEnv+"="+what)
 	in, err := cmd.StdinPipe()
 	must(b, err)
