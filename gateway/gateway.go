@@ -21,6 +21,7 @@ import (
 	"gantry/api/forward"
 	"gantry/api/problem"
 	"gantry/api/proxy"
+	"gantry/api/rest"
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
@@ -61,6 +62,7 @@ type Gateway struct {
 	balancer  *balance.Balancer
 	toWorkers *proxy.Proxy
 	forward   *forward.Forwarder
+	inside    *rest.API // logs, commands and files of pods
 	road      Road
 	open      atomic.Int64
 
@@ -96,15 +98,19 @@ func New(c Config) (*Gateway, error) {
 			return g.keys.may(ctx, &agentrpc.KeyQuestion{Key: key.Reveal(), EndpointId: string(id)})
 		},
 	})
+	inner := insides{g: g}
+	if g.inside, err = rest.NewInside(rest.Config{Service: inner, Log: c.Log, Version: c.Version}); err != nil {
+		return nil, err
+	}
 	g.road = Road{Domain: c.Domain, Store: table, Connected: g.conns.Connected, Balance: balanced}
 	g.forward = forward.New(forward.Config{
-		Member: who.ID, Leaders: g.link, Log: c.Log, Local: balanced.Wrap(g.proxy.Wrap(http.NotFoundHandler())),
+		Member: who.ID, Leaders: g.link, Log: c.Log, Local: balanced.Wrap(g.proxy.Wrap(g.inside)),
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return agentrpc.DialHTTP(ctx, c.Certs, address)
 		},
 		Always: func(r *http.Request) bool {
-			here, _ := g.road.Here(r, g.link.Leader() != "")
-			return here
+			here, ours := g.road.Here(r, g.link.Leader() != "")
+			return here || !ours && inner.here(r)
 		},
 	})
 	return g, nil
@@ -120,6 +126,7 @@ func (g *Gateway) Run(ctx context.Context, data net.Listener) error {
 	err := group.Wait()
 	g.end()
 	g.forward.Close()
+	g.inside.Close()
 	g.proxy.Close()
 	g.toWorkers.Close()
 	return err

@@ -72,7 +72,7 @@ func newKeys(ask func(context.Context, *agentrpc.KeyQuestion) (*agentrpc.KeyAnsw
 
 func (k *keys) hash(q *agentrpc.KeyQuestion) (out keyHash) {
 	mac := hmac.New(sha256.New, k.hashKey[:])
-	_, _ = fmt.Fprintf(mac, "%q %q %d %q", q.GetEndpointId(), q.GetPodId(), q.GetPort(), q.GetKey())
+	_, _ = fmt.Fprintf(mac, "%q %q %d %v %q", q.GetEndpointId(), q.GetPodId(), q.GetPort(), q.GetWho(), q.GetKey())
 	return keyHash(mac.Sum(out[:0]))
 }
 
@@ -89,6 +89,24 @@ func (k *keys) known(h keyHash) (v verdict, fresh bool) {
 
 // may refuses a request with a key. Errors: what a scheduler says, unavailable.
 func (k *keys) may(ctx context.Context, q *agentrpc.KeyQuestion) error {
+	_, err := k.answer(ctx, q)
+	return err
+}
+
+// who returns whose key it is. Errors: as may's.
+func (k *keys) who(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
+	answer, err := k.answer(ctx, &agentrpc.KeyQuestion{Key: key.Reveal(), Who: true})
+	h := answer.GetHolder()
+	if err == nil && h == nil {
+		err = fleet.Unavailable("the scheduler that answers cannot tell whose key it is", nil)
+	}
+	return fleet.Principal{
+		Account: fleet.AccountID(h.GetAccountId()), Can: map[fleet.Group]fleet.Access{fleet.GroupPods: fleet.Access(h.GetPods())},
+		Quotas: &fleet.Quotas{Minute: int(h.GetMinute()), Hour: int(h.GetHour()), Day: int(h.GetDay())},
+	}, err
+}
+
+func (k *keys) answer(ctx context.Context, q *agentrpc.KeyQuestion) (*agentrpc.KeyAnswer, error) {
 	h := k.hash(q)
 	v, fresh := k.known(h)
 	if !fresh {
@@ -97,13 +115,13 @@ func (k *keys) may(ctx context.Context, q *agentrpc.KeyQuestion) error {
 		case err == nil:
 			v.answer = answer.(*agentrpc.KeyAnswer)
 		case last == nil || last.GetCode() != "" || k.now().Sub(v.at) > keyAlone:
-			return fleet.Unavailable("the key cannot be checked at the moment; try again", err)
+			return nil, fleet.Unavailable("the key cannot be checked at the moment; try again", err)
 		}
 	}
 	if code := v.answer.GetCode(); code != "" {
-		return &fleet.Error{Code: fleet.Code(code), Msg: v.answer.GetText()}
+		return nil, &fleet.Error{Code: fleet.Code(code), Msg: v.answer.GetText()}
 	}
-	return nil
+	return v.answer, nil
 }
 
 // find asks a scheduler.

@@ -104,6 +104,15 @@ func New(cfg Config) (*API, error) {
 	return a, a.finish()
 }
 
+// NewInside returns an API with the routes alone that Flow tells of. Its Service needs InsideService, KeyChecker, Pod and NoteAudit.
+func NewInside(cfg Config) (*API, error) {
+	a := newAPI(cfg)
+	a.registerLogs()
+	a.registerExec()
+	a.registerFiles()
+	return a, a.finish()
+}
+
 func newAPI(cfg Config) *API {
 	a := onEngine(&engine{}, document(cfg.Version))
 	a.begin(cfg)

@@ -14,7 +14,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/danielgtaylor/huma/v2"
 
-	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/api/v2"
@@ -74,7 +73,7 @@ func (a *API) registerExec() {
 			"close; error is there when the program could not run or was lost, and code then means nothing. A message has at most 1 MiB. When the client " +
 			"leaves, the program is killed.\n\n" +
 			"400: the request asks for no WebSocket. 404: there is no such pod. 409: it does not run. 429: the account has more than 64 sessions open.",
-		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusSwitchingProtocols,
+		scope: insideScope, limit: limit.PerAccount, status: http.StatusSwitchingProtocols,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
 	}
 	op := a.declare(rt)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/fleet"
@@ -38,7 +37,7 @@ func (a *API) registerFiles() {
 		method: http.MethodGet, path: "/v2/pods/{id}/files", id: "readPodFiles", tag: "Pods", summary: "Copy files out of a pod",
 		text: "Streams a file, or a folder with everything in it, of a running pod's container as a tar archive; names are relative to the parent of path. An " +
 			"answer that ends without the archive's end was cut." + both,
-		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusConflict},
+		scope: insideScope, limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusConflict},
 		params: []*huma.Param{podIDParam(), path("File or folder in the container.")},
 	}
 	op := a.declare(read)
@@ -50,7 +49,7 @@ func (a *API) registerFiles() {
 		method: http.MethodPut, path: "/v2/pods/{id}/files", id: "writePodFiles", tag: "Pods", summary: "Copy files into a pod",
 		text: "Unpacks a tar archive of any size below a folder of a running pod's container. What was unpacked before a failure stays.\n\n" +
 			"400: the archive is broken, or an entry of it breaks a rule, which the detail says, or it came too slowly. 415: the content type is not application/x-tar." + both,
-		scope: auth.Write(fleet.GroupPods), limit: limit.PerAccount, status: http.StatusNoContent,
+		scope: insideScope, limit: limit.PerAccount, status: http.StatusNoContent,
 		errors: []int{http.StatusConflict, http.StatusUnsupportedMediaType},
 		params: []*huma.Param{podIDParam(), path("Folder in the container.")},
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"gantry/api/auth"
 	"gantry/api/limit"
 	"gantry/api/problem"
 	"gantry/api/v2"
@@ -41,7 +40,7 @@ func (a *API) registerLogs() {
 		path: "/v2/pods/{id}/logs", id: "getPodLogs", tag: "Pods", summary: "Read or follow a pod's log",
 		text: "Streams the pod's log as server-sent events. " + textLogs +
 			"404: there is no such pod. 409: the pod is terminated, and its log is gone; or there is no previous run in it." + textLogErrors,
-		scope: auth.Read(fleet.GroupPods), errors: []int{http.StatusConflict}, params: []*huma.Param{
+		scope: logScope, errors: []int{http.StatusConflict}, params: []*huma.Param{
 			podIDParam(), flagParam("previous", "Only lines of the run of the container before the newest one, to its end: nothing is followed.", false),
 		},
 	}, a.podLogs)

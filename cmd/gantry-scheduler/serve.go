@@ -135,6 +135,13 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Opens: func(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool {
 			return d.service.OpensPort(ctx, pod, port, credential)
 		},
+		Who: func(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
+			who, err := d.service.Authenticate(ctx, key)
+			if q := c.rates(); who.Quotas == nil {
+				who.Quotas = &fleet.Quotas{Minute: q.Minute, Hour: q.Hour, Day: q.Day}
+			}
+			return who, err
+		},
 		Requests: func(from fleet.GatewayID, in *agentrpc.RequestsReport) *agentrpc.RequestsWord {
 			return d.takeRequests(fleet.MemberID(from), in)
 		},
@@ -246,7 +253,7 @@ func (d *parts) here(r *http.Request) bool {
 	if here, ours := d.road.Here(r, leaders{d.member}.Leader() != ""); ours {
 		return here
 	}
-	if pod, flows := rest.Flow(r); flows {
+	if pod, _, flows := rest.Flow(r); flows {
 		return routes.Flows(d.road.Store, d.dispatch.Data().Connected, pod)
 	}
 	return alwaysHere(r.URL.Path)

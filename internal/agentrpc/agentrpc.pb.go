@@ -106,7 +106,7 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88, 0}
 }
 
 type WatchRequest struct {
@@ -683,13 +683,14 @@ func (x *RouteHost) GetEpoch() uint64 {
 	return 0
 }
 
-// KeyQuestion asks for a request to an endpoint, or to an http port of a pod that needs a key.
+// KeyQuestion asks for a request to an endpoint, to an http port of a pod that needs a key, or about the key itself.
 type KeyQuestion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	EndpointId    string                 `protobuf:"bytes,2,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"`
 	PodId         string                 `protobuf:"bytes,3,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
 	Port          int32                  `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Who           bool                   `protobuf:"varint,5,opt,name=who,proto3" json:"who,omitempty"` // whose it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,10 +753,18 @@ func (x *KeyQuestion) GetPort() int32 {
 	return 0
 }
 
+func (x *KeyQuestion) GetWho() bool {
+	if x != nil {
+		return x.Who
+	}
+	return false
+}
+
 type KeyAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // why it may not pass; empty: it may
 	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Holder        *KeyHolder             `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"` // of who
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +813,90 @@ func (x *KeyAnswer) GetText() string {
 	return ""
 }
 
+func (x *KeyAnswer) GetHolder() *KeyHolder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+// KeyHolder is an account whose key it is, and what it may do with the account's pods.
+type KeyHolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AccountId     string                 `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	Pods          string                 `protobuf:"bytes,2,opt,name=pods,proto3" json:"pods,omitempty"`      // read, write, or nothing
+	Minute        int64                  `protobuf:"varint,3,opt,name=minute,proto3" json:"minute,omitempty"` // requests in that time; 0: any number
+	Hour          int64                  `protobuf:"varint,4,opt,name=hour,proto3" json:"hour,omitempty"`
+	Day           int64                  `protobuf:"varint,5,opt,name=day,proto3" json:"day,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyHolder) Reset() {
+	*x = KeyHolder{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyHolder) ProtoMessage() {}
+
+func (x *KeyHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyHolder.ProtoReflect.Descriptor instead.
+func (*KeyHolder) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *KeyHolder) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *KeyHolder) GetPods() string {
+	if x != nil {
+		return x.Pods
+	}
+	return ""
+}
+
+func (x *KeyHolder) GetMinute() int64 {
+	if x != nil {
+		return x.Minute
+	}
+	return 0
+}
+
+func (x *KeyHolder) GetHour() int64 {
+	if x != nil {
+		return x.Hour
+	}
+	return 0
+}
+
+func (x *KeyHolder) GetDay() int64 {
+	if x != nil {
+		return x.Day
+	}
+	return 0
+}
+
 type GatewayReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Requests      *RequestsReport        `protobuf:"bytes,1,opt,name=requests,proto3" json:"requests,omitempty"`
@@ -817,7 +910,7 @@ type GatewayReport struct {
 
 func (x *GatewayReport) Reset() {
 	*x = GatewayReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +922,7 @@ func (x *GatewayReport) String() string {
 func (*GatewayReport) ProtoMessage() {}
 
 func (x *GatewayReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +935,7 @@ func (x *GatewayReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayReport.ProtoReflect.Descriptor instead.
 func (*GatewayReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GatewayReport) GetRequests() *RequestsReport {
@@ -890,7 +983,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +995,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1008,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gateways) GetGateways() []*GatewayAddress {
@@ -935,7 +1028,7 @@ type GatewayAddress struct {
 
 func (x *GatewayAddress) Reset() {
 	*x = GatewayAddress{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1040,7 @@ func (x *GatewayAddress) String() string {
 func (*GatewayAddress) ProtoMessage() {}
 
 func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1053,7 @@ func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayAddress.ProtoReflect.Descriptor instead.
 func (*GatewayAddress) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GatewayAddress) GetId() string {
@@ -987,7 +1080,7 @@ type RequestsReport struct {
 
 func (x *RequestsReport) Reset() {
 	*x = RequestsReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1092,7 @@ func (x *RequestsReport) String() string {
 func (*RequestsReport) ProtoMessage() {}
 
 func (x *RequestsReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1105,7 @@ func (x *RequestsReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsReport.ProtoReflect.Descriptor instead.
 func (*RequestsReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RequestsReport) GetHeard() uint64 {
@@ -1041,7 +1134,7 @@ type EndpointDemand struct {
 
 func (x *EndpointDemand) Reset() {
 	*x = EndpointDemand{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1146,7 @@ func (x *EndpointDemand) String() string {
 func (*EndpointDemand) ProtoMessage() {}
 
 func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1159,7 @@ func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointDemand.ProtoReflect.Descriptor instead.
 func (*EndpointDemand) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EndpointDemand) GetEndpointId() string {
@@ -1107,7 +1200,7 @@ type RequestsWord struct {
 
 func (x *RequestsWord) Reset() {
 	*x = RequestsWord{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1212,7 @@ func (x *RequestsWord) String() string {
 func (*RequestsWord) ProtoMessage() {}
 
 func (x *RequestsWord) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1225,7 @@ func (x *RequestsWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsWord.ProtoReflect.Descriptor instead.
 func (*RequestsWord) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RequestsWord) GetVersion() uint64 {
@@ -1159,7 +1252,7 @@ type DataHello struct {
 
 func (x *DataHello) Reset() {
 	*x = DataHello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1264,7 @@ func (x *DataHello) String() string {
 func (*DataHello) ProtoMessage() {}
 
 func (x *DataHello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1277,7 @@ func (x *DataHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataHello.ProtoReflect.Descriptor instead.
 func (*DataHello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DataHello) GetEpoch() uint64 {
@@ -1204,7 +1297,7 @@ type DataWelcome struct {
 
 func (x *DataWelcome) Reset() {
 	*x = DataWelcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1309,7 @@ func (x *DataWelcome) String() string {
 func (*DataWelcome) ProtoMessage() {}
 
 func (x *DataWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1322,7 @@ func (x *DataWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataWelcome.ProtoReflect.Descriptor instead.
 func (*DataWelcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DataWelcome) GetRefused() string {
@@ -1252,7 +1345,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1357,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1370,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1329,7 +1422,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1434,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1447,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JoinResponse) GetHostId() string {
@@ -1413,7 +1506,7 @@ type JoinMemberRequest struct {
 
 func (x *JoinMemberRequest) Reset() {
 	*x = JoinMemberRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1518,7 @@ func (x *JoinMemberRequest) String() string {
 func (*JoinMemberRequest) ProtoMessage() {}
 
 func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1531,7 @@ func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
 func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinMemberRequest) GetToken() string {
@@ -1498,7 +1591,7 @@ type JoinMemberResponse struct {
 
 func (x *JoinMemberResponse) Reset() {
 	*x = JoinMemberResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1603,7 @@ func (x *JoinMemberResponse) String() string {
 func (*JoinMemberResponse) ProtoMessage() {}
 
 func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1616,7 @@ func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
 func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinMemberResponse) GetMemberId() string {
@@ -1587,7 +1680,7 @@ type RejoinRequest struct {
 
 func (x *RejoinRequest) Reset() {
 	*x = RejoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1692,7 @@ func (x *RejoinRequest) String() string {
 func (*RejoinRequest) ProtoMessage() {}
 
 func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1705,7 @@ func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
 func (*RejoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RejoinRequest) GetCsr() []byte {
@@ -1651,7 +1744,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1756,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1769,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
 }
 
 type ReadIndexResponse struct {
@@ -1688,7 +1781,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1793,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1806,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -1732,7 +1825,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1837,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1850,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatusRequest) GetAddress() string {
@@ -1785,7 +1878,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1890,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1903,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatusResponse) GetMemberId() string {
@@ -1895,7 +1988,7 @@ type NodeCertificate struct {
 
 func (x *NodeCertificate) Reset() {
 	*x = NodeCertificate{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2000,7 @@ func (x *NodeCertificate) String() string {
 func (*NodeCertificate) ProtoMessage() {}
 
 func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2013,7 @@ func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
 func (*NodeCertificate) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NodeCertificate) GetCa() string {
@@ -1953,7 +2046,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2058,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2071,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -1998,7 +2091,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2103,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2116,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -2058,7 +2151,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2163,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2176,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -2231,7 +2324,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2336,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2349,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Down) GetPart() uint32 {
@@ -2504,7 +2597,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2609,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2622,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -2642,7 +2735,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2747,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2760,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -2745,7 +2838,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2850,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2863,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -2813,7 +2906,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2918,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2931,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -2875,7 +2968,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +2980,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +2993,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -2952,7 +3045,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3057,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3070,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -3024,7 +3117,7 @@ type Whole struct {
 
 func (x *Whole) Reset() {
 	*x = Whole{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3129,7 @@ func (x *Whole) String() string {
 func (*Whole) ProtoMessage() {}
 
 func (x *Whole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3142,7 @@ func (x *Whole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Whole.ProtoReflect.Descriptor instead.
 func (*Whole) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
 }
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
@@ -3065,7 +3158,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3170,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3183,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -3126,7 +3219,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +3231,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +3244,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -3193,7 +3286,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3298,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3311,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -3314,7 +3407,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3419,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3432,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -3402,7 +3495,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3507,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3520,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -3468,7 +3561,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3573,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3586,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3570,7 +3663,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3675,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3688,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Condition) GetCode() string {
@@ -3646,7 +3739,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3751,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3764,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -3818,7 +3911,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3923,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3936,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Fabric) GetMode() string {
@@ -3877,7 +3970,7 @@ type FabricPort struct {
 
 func (x *FabricPort) Reset() {
 	*x = FabricPort{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +3982,7 @@ func (x *FabricPort) String() string {
 func (*FabricPort) ProtoMessage() {}
 
 func (x *FabricPort) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +3995,7 @@ func (x *FabricPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FabricPort.ProtoReflect.Descriptor instead.
 func (*FabricPort) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FabricPort) GetDevice() string {
@@ -3982,7 +4075,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3994,7 +4087,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4007,7 +4100,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -4064,7 +4157,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4169,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4182,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -4194,7 +4287,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4206,7 +4299,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4219,7 +4312,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -4438,7 +4531,7 @@ type MemberSetup struct {
 
 func (x *MemberSetup) Reset() {
 	*x = MemberSetup{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4543,7 @@ func (x *MemberSetup) String() string {
 func (*MemberSetup) ProtoMessage() {}
 
 func (x *MemberSetup) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4556,7 @@ func (x *MemberSetup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
 func (*MemberSetup) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MemberSetup) GetHostname() string {
@@ -4506,7 +4599,7 @@ type PodFile struct {
 
 func (x *PodFile) Reset() {
 	*x = PodFile{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4611,7 @@ func (x *PodFile) String() string {
 func (*PodFile) ProtoMessage() {}
 
 func (x *PodFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4624,7 @@ func (x *PodFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
 func (*PodFile) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PodFile) GetPath() string {
@@ -4571,7 +4664,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4583,7 +4676,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4596,7 +4689,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -4668,7 +4761,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +4773,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +4786,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -4777,7 +4870,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4882,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4895,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -4825,7 +4918,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +4930,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +4943,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -4895,7 +4988,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4907,7 +5000,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4920,7 +5013,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -4974,7 +5067,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +5079,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +5092,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -5024,7 +5117,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +5129,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +5142,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -5105,7 +5198,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5210,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5223,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -5167,7 +5260,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5179,7 +5272,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5192,7 +5285,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -5242,7 +5335,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5254,7 +5347,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5267,7 +5360,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -5308,7 +5401,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5320,7 +5413,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5333,7 +5426,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Credential) GetUsername() string {
@@ -5361,7 +5454,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5373,7 +5466,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5386,7 +5479,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -5420,7 +5513,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5432,7 +5525,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5445,7 +5538,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -5474,7 +5567,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5486,7 +5579,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5499,7 +5592,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -5539,7 +5632,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5551,7 +5644,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5564,7 +5657,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -5582,7 +5675,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5594,7 +5687,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5607,7 +5700,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -5629,7 +5722,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5641,7 +5734,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5654,7 +5747,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -5738,7 +5831,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5750,7 +5843,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5763,7 +5856,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -5796,7 +5889,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5808,7 +5901,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5821,7 +5914,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -5841,7 +5934,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5853,7 +5946,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5866,7 +5959,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -5892,7 +5985,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5904,7 +5997,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5917,7 +6010,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -5986,7 +6079,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5998,7 +6091,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6011,7 +6104,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -6045,7 +6138,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6150,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6163,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -6177,7 +6270,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6189,7 +6282,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6202,7 +6295,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -6223,7 +6316,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6235,7 +6328,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6248,7 +6341,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -6275,7 +6368,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6380,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6393,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -6327,7 +6420,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6339,7 +6432,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6352,7 +6445,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -6384,7 +6477,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6396,7 +6489,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6409,7 +6502,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -6477,7 +6570,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6489,7 +6582,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6502,7 +6595,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -6567,7 +6660,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6579,7 +6672,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6592,7 +6685,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -6632,7 +6725,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +6737,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +6750,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Frame) GetId() string {
@@ -6717,7 +6810,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6729,7 +6822,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6742,7 +6835,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -6813,7 +6906,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6825,7 +6918,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6838,7 +6931,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -6867,7 +6960,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6879,7 +6972,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6892,7 +6985,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -6937,7 +7030,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6949,7 +7042,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6962,7 +7055,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -7051,7 +7144,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7063,7 +7156,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7076,7 +7169,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -7161,7 +7254,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7173,7 +7266,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7186,7 +7279,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -7208,7 +7301,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7220,7 +7313,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7233,7 +7326,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -7278,7 +7371,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7290,7 +7383,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7303,7 +7396,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -7352,7 +7445,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7364,7 +7457,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7377,7 +7470,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -7405,7 +7498,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7417,7 +7510,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7430,7 +7523,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -7515,16 +7608,25 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\tRouteHost\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"k\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"}\n" +
 	"\vKeyQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1f\n" +
 	"\vendpoint_id\x18\x02 \x01(\tR\n" +
 	"endpointId\x12\x15\n" +
 	"\x06pod_id\x18\x03 \x01(\tR\x05podId\x12\x12\n" +
-	"\x04port\x18\x04 \x01(\x05R\x04port\"3\n" +
+	"\x04port\x18\x04 \x01(\x05R\x04port\x12\x10\n" +
+	"\x03who\x18\x05 \x01(\bR\x03who\"j\n" +
 	"\tKeyAnswer\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"\xda\x01\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x125\n" +
+	"\x06holder\x18\x03 \x01(\v2\x1d.gantry.agentrpc.v1.KeyHolderR\x06holder\"|\n" +
+	"\tKeyHolder\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tR\taccountId\x12\x12\n" +
+	"\x04pods\x18\x02 \x01(\tR\x04pods\x12\x16\n" +
+	"\x06minute\x18\x03 \x01(\x03R\x06minute\x12\x12\n" +
+	"\x04hour\x18\x04 \x01(\x03R\x04hour\x12\x10\n" +
+	"\x03day\x18\x05 \x01(\x03R\x03day\"\xda\x01\n" +
 	"\rGatewayReport\x12>\n" +
 	"\brequests\x18\x01 \x01(\v2\".gantry.agentrpc.v1.RequestsReportR\brequests\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\rR\x04open\x12\x14\n" +
@@ -8143,7 +8245,7 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
 	(*WatchRequest)(nil),       // 1: gantry.agentrpc.v1.WatchRequest
@@ -8155,95 +8257,96 @@ var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(*RouteHost)(nil),          // 7: gantry.agentrpc.v1.RouteHost
 	(*KeyQuestion)(nil),        // 8: gantry.agentrpc.v1.KeyQuestion
 	(*KeyAnswer)(nil),          // 9: gantry.agentrpc.v1.KeyAnswer
-	(*GatewayReport)(nil),      // 10: gantry.agentrpc.v1.GatewayReport
-	(*Gateways)(nil),           // 11: gantry.agentrpc.v1.Gateways
-	(*GatewayAddress)(nil),     // 12: gantry.agentrpc.v1.GatewayAddress
-	(*RequestsReport)(nil),     // 13: gantry.agentrpc.v1.RequestsReport
-	(*EndpointDemand)(nil),     // 14: gantry.agentrpc.v1.EndpointDemand
-	(*RequestsWord)(nil),       // 15: gantry.agentrpc.v1.RequestsWord
-	(*DataHello)(nil),          // 16: gantry.agentrpc.v1.DataHello
-	(*DataWelcome)(nil),        // 17: gantry.agentrpc.v1.DataWelcome
-	(*JoinRequest)(nil),        // 18: gantry.agentrpc.v1.JoinRequest
-	(*JoinResponse)(nil),       // 19: gantry.agentrpc.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 20: gantry.agentrpc.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 21: gantry.agentrpc.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 22: gantry.agentrpc.v1.RejoinRequest
-	(*ReadIndexRequest)(nil),   // 23: gantry.agentrpc.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 24: gantry.agentrpc.v1.ReadIndexResponse
-	(*StatusRequest)(nil),      // 25: gantry.agentrpc.v1.StatusRequest
-	(*StatusResponse)(nil),     // 26: gantry.agentrpc.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 27: gantry.agentrpc.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 28: gantry.agentrpc.v1.RenewRequest
-	(*RenewResponse)(nil),      // 29: gantry.agentrpc.v1.RenewResponse
-	(*Up)(nil),                 // 30: gantry.agentrpc.v1.Up
-	(*Down)(nil),               // 31: gantry.agentrpc.v1.Down
-	(*NetworkSet)(nil),         // 32: gantry.agentrpc.v1.NetworkSet
-	(*OverlayChange)(nil),      // 33: gantry.agentrpc.v1.OverlayChange
-	(*OverlayMember)(nil),      // 34: gantry.agentrpc.v1.OverlayMember
-	(*PeerChange)(nil),         // 35: gantry.agentrpc.v1.PeerChange
-	(*HostPeer)(nil),           // 36: gantry.agentrpc.v1.HostPeer
-	(*OverlayPlace)(nil),       // 37: gantry.agentrpc.v1.OverlayPlace
-	(*Whole)(nil),              // 38: gantry.agentrpc.v1.Whole
-	(*Prefetch)(nil),           // 39: gantry.agentrpc.v1.Prefetch
-	(*Beat)(nil),               // 40: gantry.agentrpc.v1.Beat
-	(*Hello)(nil),              // 41: gantry.agentrpc.v1.Hello
-	(*LedgerPod)(nil),          // 42: gantry.agentrpc.v1.LedgerPod
-	(*Resources)(nil),          // 43: gantry.agentrpc.v1.Resources
-	(*GPU)(nil),                // 44: gantry.agentrpc.v1.GPU
-	(*Condition)(nil),          // 45: gantry.agentrpc.v1.Condition
-	(*Inventory)(nil),          // 46: gantry.agentrpc.v1.Inventory
-	(*Fabric)(nil),             // 47: gantry.agentrpc.v1.Fabric
-	(*FabricPort)(nil),         // 48: gantry.agentrpc.v1.FabricPort
-	(*HostTunnel)(nil),         // 49: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 50: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 51: gantry.agentrpc.v1.Assignment
-	(*MemberSetup)(nil),        // 52: gantry.agentrpc.v1.MemberSetup
-	(*PodFile)(nil),            // 53: gantry.agentrpc.v1.PodFile
-	(*NetworkVolume)(nil),      // 54: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 55: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 56: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 57: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 58: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 59: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 60: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 61: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 62: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 63: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 64: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 65: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 66: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 67: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 68: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 69: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 70: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 71: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 72: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 73: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 74: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 75: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 76: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 77: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 78: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 79: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 80: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 81: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 82: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 83: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 84: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 85: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 86: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 87: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 88: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 89: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 90: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 91: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 92: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 93: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 94: gantry.agentrpc.v1.JobKept
-	nil,                        // 95: gantry.agentrpc.v1.RoutePod.ServingEntry
-	nil,                        // 96: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 97: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 98: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*KeyHolder)(nil),          // 10: gantry.agentrpc.v1.KeyHolder
+	(*GatewayReport)(nil),      // 11: gantry.agentrpc.v1.GatewayReport
+	(*Gateways)(nil),           // 12: gantry.agentrpc.v1.Gateways
+	(*GatewayAddress)(nil),     // 13: gantry.agentrpc.v1.GatewayAddress
+	(*RequestsReport)(nil),     // 14: gantry.agentrpc.v1.RequestsReport
+	(*EndpointDemand)(nil),     // 15: gantry.agentrpc.v1.EndpointDemand
+	(*RequestsWord)(nil),       // 16: gantry.agentrpc.v1.RequestsWord
+	(*DataHello)(nil),          // 17: gantry.agentrpc.v1.DataHello
+	(*DataWelcome)(nil),        // 18: gantry.agentrpc.v1.DataWelcome
+	(*JoinRequest)(nil),        // 19: gantry.agentrpc.v1.JoinRequest
+	(*JoinResponse)(nil),       // 20: gantry.agentrpc.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 21: gantry.agentrpc.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 22: gantry.agentrpc.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 23: gantry.agentrpc.v1.RejoinRequest
+	(*ReadIndexRequest)(nil),   // 24: gantry.agentrpc.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 25: gantry.agentrpc.v1.ReadIndexResponse
+	(*StatusRequest)(nil),      // 26: gantry.agentrpc.v1.StatusRequest
+	(*StatusResponse)(nil),     // 27: gantry.agentrpc.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 28: gantry.agentrpc.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 29: gantry.agentrpc.v1.RenewRequest
+	(*RenewResponse)(nil),      // 30: gantry.agentrpc.v1.RenewResponse
+	(*Up)(nil),                 // 31: gantry.agentrpc.v1.Up
+	(*Down)(nil),               // 32: gantry.agentrpc.v1.Down
+	(*NetworkSet)(nil),         // 33: gantry.agentrpc.v1.NetworkSet
+	(*OverlayChange)(nil),      // 34: gantry.agentrpc.v1.OverlayChange
+	(*OverlayMember)(nil),      // 35: gantry.agentrpc.v1.OverlayMember
+	(*PeerChange)(nil),         // 36: gantry.agentrpc.v1.PeerChange
+	(*HostPeer)(nil),           // 37: gantry.agentrpc.v1.HostPeer
+	(*OverlayPlace)(nil),       // 38: gantry.agentrpc.v1.OverlayPlace
+	(*Whole)(nil),              // 39: gantry.agentrpc.v1.Whole
+	(*Prefetch)(nil),           // 40: gantry.agentrpc.v1.Prefetch
+	(*Beat)(nil),               // 41: gantry.agentrpc.v1.Beat
+	(*Hello)(nil),              // 42: gantry.agentrpc.v1.Hello
+	(*LedgerPod)(nil),          // 43: gantry.agentrpc.v1.LedgerPod
+	(*Resources)(nil),          // 44: gantry.agentrpc.v1.Resources
+	(*GPU)(nil),                // 45: gantry.agentrpc.v1.GPU
+	(*Condition)(nil),          // 46: gantry.agentrpc.v1.Condition
+	(*Inventory)(nil),          // 47: gantry.agentrpc.v1.Inventory
+	(*Fabric)(nil),             // 48: gantry.agentrpc.v1.Fabric
+	(*FabricPort)(nil),         // 49: gantry.agentrpc.v1.FabricPort
+	(*HostTunnel)(nil),         // 50: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 51: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 52: gantry.agentrpc.v1.Assignment
+	(*MemberSetup)(nil),        // 53: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 54: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 55: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 56: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 57: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 58: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 59: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 60: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 61: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 62: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 63: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 64: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 65: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 66: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 67: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 68: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 69: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 70: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 71: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 72: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 73: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 74: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 75: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 76: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 77: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 78: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 79: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 80: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 81: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 82: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 83: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 84: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 85: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 86: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 87: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 88: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 89: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 90: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 91: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 92: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 93: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 94: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 95: gantry.agentrpc.v1.JobKept
+	nil,                        // 96: gantry.agentrpc.v1.RoutePod.ServingEntry
+	nil,                        // 97: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 98: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 99: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
 	4,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
@@ -8251,123 +8354,124 @@ var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
 	7,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
 	3,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
 	5,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
-	95,  // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
-	13,  // 6: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
-	27,  // 7: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	12,  // 8: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
-	14,  // 9: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	96,  // 10: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	27,  // 11: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	41,  // 12: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	68,  // 13: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	71,  // 14: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	73,  // 15: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	69,  // 16: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	46,  // 17: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	59,  // 18: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	50,  // 19: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	66,  // 20: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	67,  // 21: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	72,  // 22: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	76,  // 23: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	40,  // 24: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	39,  // 25: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	56,  // 26: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	32,  // 27: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	33,  // 28: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	35,  // 29: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	38,  // 30: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	11,  // 31: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	34,  // 32: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	36,  // 33: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	46,  // 34: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	42,  // 35: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
-	43,  // 36: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	65,  // 37: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	43,  // 38: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	44,  // 39: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	45,  // 40: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	49,  // 41: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	27,  // 42: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	47,  // 43: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
-	48,  // 44: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
-	11,  // 45: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	97,  // 46: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	65,  // 47: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	43,  // 48: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	64,  // 49: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	54,  // 50: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	37,  // 51: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	52,  // 52: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
-	53,  // 53: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
-	55,  // 54: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	57,  // 55: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	55,  // 56: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	58,  // 57: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	60,  // 58: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	63,  // 59: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	54,  // 60: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	51,  // 61: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	51,  // 62: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	98,  // 63: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	70,  // 64: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	74,  // 65: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	75,  // 66: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	80,  // 67: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	81,  // 68: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	82,  // 69: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	83,  // 70: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	77,  // 71: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	78,  // 72: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	79,  // 73: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	86,  // 74: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	88,  // 75: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	87,  // 76: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,   // 77: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	90,  // 78: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	92,  // 79: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	93,  // 80: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	94,  // 81: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	91,  // 82: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	18,  // 83: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	28,  // 84: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	20,  // 85: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	22,  // 86: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	28,  // 87: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	25,  // 88: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	23,  // 89: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	13,  // 90: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	20,  // 91: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	28,  // 92: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
-	1,   // 93: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
-	8,   // 94: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
-	10,  // 95: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
-	30,  // 96: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	84,  // 97: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	85,  // 98: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	61,  // 99: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	19,  // 100: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	29,  // 101: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	21,  // 102: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	21,  // 103: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	29,  // 104: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	26,  // 105: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	24,  // 106: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	15,  // 107: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	21,  // 108: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	29,  // 109: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
-	2,   // 110: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
-	9,   // 111: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
-	15,  // 112: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
-	31,  // 113: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	84,  // 114: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	89,  // 115: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	62,  // 116: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	100, // [100:117] is the sub-list for method output_type
-	83,  // [83:100] is the sub-list for method input_type
-	83,  // [83:83] is the sub-list for extension type_name
-	83,  // [83:83] is the sub-list for extension extendee
-	0,   // [0:83] is the sub-list for field type_name
+	96,  // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
+	10,  // 6: gantry.agentrpc.v1.KeyAnswer.holder:type_name -> gantry.agentrpc.v1.KeyHolder
+	14,  // 7: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
+	28,  // 8: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	13,  // 9: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
+	15,  // 10: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	97,  // 11: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	28,  // 12: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	42,  // 13: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	69,  // 14: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	72,  // 15: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	74,  // 16: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	70,  // 17: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	47,  // 18: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	60,  // 19: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	51,  // 20: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	67,  // 21: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	68,  // 22: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	73,  // 23: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	77,  // 24: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	41,  // 25: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	40,  // 26: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	57,  // 27: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	33,  // 28: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	34,  // 29: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	36,  // 30: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	39,  // 31: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	12,  // 32: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	35,  // 33: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	37,  // 34: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	47,  // 35: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	43,  // 36: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	44,  // 37: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	66,  // 38: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	44,  // 39: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	45,  // 40: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	46,  // 41: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	50,  // 42: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	28,  // 43: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	48,  // 44: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
+	49,  // 45: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
+	12,  // 46: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	98,  // 47: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	66,  // 48: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	44,  // 49: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	65,  // 50: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	55,  // 51: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	38,  // 52: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	53,  // 53: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	54,  // 54: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	56,  // 55: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	58,  // 56: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	56,  // 57: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	59,  // 58: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	61,  // 59: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	64,  // 60: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	55,  // 61: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	52,  // 62: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	52,  // 63: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	99,  // 64: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	71,  // 65: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	75,  // 66: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	76,  // 67: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	81,  // 68: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	82,  // 69: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	83,  // 70: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	84,  // 71: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	78,  // 72: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	79,  // 73: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	80,  // 74: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	87,  // 75: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	89,  // 76: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	88,  // 77: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	0,   // 78: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	91,  // 79: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	93,  // 80: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	94,  // 81: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	95,  // 82: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	92,  // 83: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	19,  // 84: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	29,  // 85: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	21,  // 86: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	23,  // 87: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	29,  // 88: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	26,  // 89: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	24,  // 90: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	14,  // 91: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	21,  // 92: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	29,  // 93: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
+	1,   // 94: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
+	8,   // 95: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
+	11,  // 96: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
+	31,  // 97: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	85,  // 98: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	86,  // 99: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	62,  // 100: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	20,  // 101: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	30,  // 102: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	22,  // 103: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	22,  // 104: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	30,  // 105: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	27,  // 106: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	25,  // 107: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	16,  // 108: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	22,  // 109: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	30,  // 110: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
+	2,   // 111: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
+	9,   // 112: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
+	16,  // 113: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
+	32,  // 114: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	85,  // 115: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	90,  // 116: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	63,  // 117: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	101, // [101:118] is the sub-list for method output_type
+	84,  // [84:101] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -8376,7 +8480,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		return
 	}
 	file_internal_agentrpc_agentrpc_proto_msgTypes[3].OneofWrappers = []any{}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[29].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[30].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -8385,7 +8489,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Up_Inventory)(nil),
 		(*Up_Storage)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[30].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[31].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -8400,19 +8504,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Whole)(nil),
 		(*Down_Gateways)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[75].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[76].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[84].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[85].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[88].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[89].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -8424,7 +8528,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   98,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

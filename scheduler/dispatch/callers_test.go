@@ -191,7 +191,7 @@ func TestTunnelsThatWereAskedForAreNotCounted(t *testing.T) {
 	var open []agentrpc.Link_TunnelClient
 	for i := range requests {
 		id := fleet.NewID()
-		t := &tunnel{host: "h1", arrived: make(chan *conduit, 1), lost: y.ctx.Done()}
+		t := &tunnel{host: "h1", arrived: make(chan *arrival, 1), lost: y.ctx.Done()}
 		y.server.mu.Lock()
 		y.server.waiting[id] = t
 		y.server.mu.Unlock()

@@ -145,7 +145,7 @@ func TestOnlyAHostHasASessionAndTunnels(t *testing.T) {
 func TestATunnelOfAnotherHostIsRefused(t *testing.T) {
 	y := newYard(t)
 	other := y.join("h2")
-	mine := &tunnel{host: "h1", arrived: make(chan *conduit, 1), lost: make(chan struct{})}
+	mine := &tunnel{host: "h1", arrived: make(chan *arrival, 1), lost: make(chan struct{})}
 	y.server.mu.Lock()
 	y.server.waiting["id"] = mine
 	y.server.mu.Unlock()
@@ -163,7 +163,7 @@ func TestATunnelOfAnotherHostIsRefused(t *testing.T) {
 	if y.server.waiting["id"] != mine || len(mine.arrived) != 0 {
 		t.Error("the tunnel is not waited for any more")
 	}
-	y.server.waiting["id"] = &tunnel{host: "h2", arrived: make(chan *conduit, 2), lost: make(chan struct{})}
+	y.server.waiting["id"] = &tunnel{host: "h2", arrived: make(chan *arrival, 2), lost: make(chan struct{})}
 	y.server.mu.Unlock()
 	for i := range 2 { // an id is good for one tunnel
 		stream, err := other.client.Tunnel(ctx)

@@ -12,6 +12,7 @@ import (
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/scheduler/dataconn"
+	"gantry/scheduler/inside"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // answers something else, otherwise those of the host.
 func (s *Server) HostNetwork(ctx context.Context, host fleet.HostID) (fleet.HostNetwork, error) {
 	var out fleet.HostNetwork
-	err := s.askNetwork(ctx, host, hostNetworkTimeout, &agentrpc.NetworkTarget{}, func(c *conduit) error {
+	err := s.askNetwork(ctx, host, hostNetworkTimeout, &agentrpc.NetworkTarget{}, func(c *inside.Stream) error {
 		text, err := io.ReadAll(io.LimitReader(c, maxHostNetwork+1))
 		switch {
 		case err != nil:
@@ -50,7 +51,7 @@ func (s *Server) Probe(ctx context.Context, host fleet.HostID, probes []fleet.Pr
 	for i := range out {
 		open[way(out[i])] = i
 	}
-	err := s.askNetwork(ctx, host, probeTimeout, probeTarget(probes), func(c *conduit) error {
+	err := s.askNetwork(ctx, host, probeTimeout, probeTarget(probes), func(c *inside.Stream) error {
 		lines := bufio.NewScanner(c)
 		lines.Buffer(make([]byte, 0, 1<<10), maxProbeLine)
 		for lines.Scan() {
@@ -95,7 +96,7 @@ func probeTarget(probes []fleet.Probe) *agentrpc.NetworkTarget {
 
 // askNetwork opens a tunnel to a host's network and has read read the answer, all of it within a time.
 func (s *Server) askNetwork(
-	ctx context.Context, host fleet.HostID, within time.Duration, target *agentrpc.NetworkTarget, read func(*conduit) error,
+	ctx context.Context, host fleet.HostID, within time.Duration, target *agentrpc.NetworkTarget, read func(*inside.Stream) error,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

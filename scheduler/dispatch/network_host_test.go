@@ -10,6 +10,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/inside"
 )
 
 // answers plays a host that answers with text, in frames of a few bytes.
@@ -60,9 +61,9 @@ func TestHostNetwork(t *testing.T) {
 	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		send(stream, &agentrpc.Frame{Id: ask.GetId()})
 	})
-	err = w.server.askNetwork(ctx, testHost, time.Minute, &agentrpc.NetworkTarget{}, func(c *conduit) error {
+	err = w.server.askNetwork(ctx, testHost, time.Minute, &agentrpc.NetworkTarget{}, func(c *inside.Stream) error {
 		cancel() // of one that does not answer
-		_, err := c.recv()
+		_, err := c.Recv()
 		return err
 	})
 	wantError(t, "silent", err, fleet.CodeUnavailable, "did not answer in time")

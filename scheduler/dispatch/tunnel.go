@@ -1,13 +1,8 @@
 package dispatch
 
 import (
-	"bufio"
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,19 +11,30 @@ import (
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/scheduler/dataconn"
+	"gantry/scheduler/inside"
 )
 
-const (
-	tunnelTimeout = 10 * time.Second
-	frameSize     = 32 << 10 // bytes
-	maxLogLine    = 256 << 10
-)
+const tunnelTimeout = 10 * time.Second
 
 // tunnel is one that was asked for; arrived receives the host's stream.
 type tunnel struct {
 	host    fleet.HostID
-	arrived chan *conduit
+	arrived chan *arrival
 	lost    <-chan struct{} // closed with the session through which it was asked for
+}
+
+// arrival is the host's stream, or its refusal.
+type arrival struct {
+	*inside.Stream
+	refused error
+}
+
+func (a *arrival) accepted() (*inside.Stream, error) {
+	if a.refused != nil {
+		_ = a.Close()
+		return nil, a.refused
+	}
+	return a.Stream, nil
 }
 
 // Tunnel implements agentrpc.LinkServer: it hands the stream to who asked for it and holds it until that
@@ -55,11 +61,11 @@ func (s *Server) Tunnel(stream agentrpc.Link_TunnelServer) error {
 	}
 	s.callers.ask(t.host, -1)
 	claimed(stream.Context())
-	c := &conduit{stream: stream, refused: dataconn.HostError(first), closed: make(chan struct{})}
+	c := &arrival{inside.NewStream(stream, nil), dataconn.HostError(first)}
 	t.arrived <- c
 	// A host that lost its power closes no connection: its tunnels end with its session.
 	select {
-	case <-c.closed:
+	case <-c.Closed():
 	case <-stream.Context().Done():
 	case <-t.lost:
 	}
@@ -67,15 +73,11 @@ func (s *Server) Tunnel(stream agentrpc.Link_TunnelServer) error {
 }
 
 // open asks the host for a tunnel and waits for it.
-func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
+func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.OpenTunnel) (*inside.Stream, error) {
 	d, x := s.reach(ctx, host)
 	switch {
 	case d != nil:
-		stream, err := dataconn.Open(ctx, d, ask)
-		if err != nil {
-			return nil, err
-		}
-		return &conduit{stream: stream, reset: stream.Reset, closed: make(chan struct{})}, nil
+		return inside.Over(ctx, d, ask)
 	case x != nil:
 		return s.openBySession(ctx, x, host, ask)
 	}
@@ -85,9 +87,9 @@ func (s *Server) open(ctx context.Context, host fleet.HostID, ask *agentrpc.Open
 var errUnreached = fleet.Unavailable("the pod's host cannot be reached", nil)
 
 // openBySession is open for a host that has no data connection.
-func (s *Server) openBySession(ctx context.Context, x *session, host fleet.HostID, ask *agentrpc.OpenTunnel) (*conduit, error) {
+func (s *Server) openBySession(ctx context.Context, x *session, host fleet.HostID, ask *agentrpc.OpenTunnel) (*inside.Stream, error) {
 	ask.Id = fleet.NewID() + fleet.NewID()
-	t := &tunnel{host: host, arrived: make(chan *conduit, 1), lost: x.done}
+	t := &tunnel{host: host, arrived: make(chan *arrival, 1), lost: x.done}
 	s.mu.Lock()
 	s.waiting[ask.Id] = t
 	s.mu.Unlock()
@@ -153,164 +155,22 @@ func (s *Server) OpenPort(ctx context.Context, host fleet.HostID, pod fleet.PodI
 	return c, nil
 }
 
-// Logs streams a pod's log from its host to sink until it ends or ctx does.
+// Exec starts a process in a pod's container on the host; see inside.Opener.
+func (s *Server) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error) {
+	return inside.Opener(s.open).Exec(ctx, host, pod, req)
+}
+
+// ReadFiles reads a file or folder of a pod's container on the host; see inside.Opener.
+func (s *Server) ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error) {
+	return inside.Opener(s.open).ReadFiles(ctx, host, pod, path)
+}
+
+// WriteFiles unpacks a tar stream in a pod's container on the host; see inside.Opener.
+func (s *Server) WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error {
+	return inside.Opener(s.open).WriteFiles(ctx, host, pod, path, tar)
+}
+
+// Logs streams a pod's log from its host; see inside.Opener.
 func (s *Server) Logs(ctx context.Context, host fleet.HostID, pod fleet.PodID, q fleet.LogQuery, sink fleet.LogSink) error {
-	target := &agentrpc.LogTarget{
-		PodId: string(pod), Source: q.Source, Tail: int32(q.Tail), After: q.After, Follow: q.Follow, Previous: q.Previous, //nolint:gosec // bounded
-	}
-	if !q.Since.IsZero() {
-		target.SinceNs = q.Since.UnixNano()
-	}
-	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Logs{Logs: target}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	lines := bufio.NewScanner(c)
-	lines.Buffer(make([]byte, 0, frameSize), maxLogLine)
-	for lines.Scan() {
-		var line fleet.LogLine
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return cmp.Or(logEnd(ctx, lines), err) // half a line is what is left when the tunnel breaks
-		}
-		if err := sink(line); err != nil {
-			return err
-		}
-	}
-	return logEnd(ctx, lines)
-}
-
-// logEnd tells why a log has ended; nil when it was complete.
-func logEnd(ctx context.Context, lines *bufio.Scanner) error {
-	err := lines.Err()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fleet.Unavailable("the pod's host was lost while its log was read", err)
-	}
-	return err
-}
-
-// conduit is a tunnel's stream as a byte stream. One goroutine may read while another writes.
-type conduit struct {
-	stream interface {
-		Send(f *agentrpc.Frame) error
-		Recv() (*agentrpc.Frame, error)
-	}
-	reset   func() error // of a data connection's stream; nil: closed ends the call
-	refused error
-	rest    []byte
-	ended   error
-
-	closeOnce sync.Once
-	closed    chan struct{}
-
-	sendMu sync.Mutex // one sender at a time, as gRPC demands
-	sentTo bool       // the writing half is closed
-}
-
-// accepted turns a refusal of the host into an error.
-func (c *conduit) accepted() (*conduit, error) {
-	if c.refused != nil {
-		_ = c.Close()
-		return nil, c.refused
-	}
-	return c, nil
-}
-
-// recv returns the next frame. What the host closes without a last frame, and what is lost, is
-// io.EOF or io.ErrUnexpectedEOF; what was closed here is io.ErrClosedPipe.
-func (c *conduit) recv() (*agentrpc.Frame, error) {
-	f, err := c.stream.Recv()
-	if err == nil {
-		return f, nil
-	}
-	select {
-	case <-c.closed:
-		return nil, io.ErrClosedPipe
-	default:
-	}
-	if errors.Is(err, io.EOF) {
-		return nil, io.EOF
-	}
-	return nil, io.ErrUnexpectedEOF
-}
-
-// send sends a frame; one goroutine at a time gets through.
-func (c *conduit) send(f *agentrpc.Frame) error {
-	c.sendMu.Lock()
-	defer c.sendMu.Unlock()
-	return c.stream.Send(f)
-}
-
-// Read implements io.Reader.
-func (c *conduit) Read(p []byte) (int, error) {
-	for len(c.rest) == 0 {
-		if c.ended != nil {
-			return 0, c.ended
-		}
-		select {
-		case <-c.closed:
-			return 0, io.ErrClosedPipe
-		default:
-		}
-		f, err := c.stream.Recv()
-		switch {
-		case err != nil:
-			c.ended = io.ErrUnexpectedEOF
-			if errors.Is(err, io.EOF) {
-				c.ended = io.EOF
-			}
-		case f.GetError() != "":
-			c.ended = errors.New(dataconn.HostText(f.GetError()))
-		case f.GetEnd():
-			c.ended = io.EOF
-		}
-		c.rest = f.GetData()
-	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// Write implements io.Writer.
-func (c *conduit) Write(p []byte) (int, error) {
-	c.sendMu.Lock()
-	defer c.sendMu.Unlock()
-	if c.sentTo {
-		return 0, io.ErrClosedPipe
-	}
-	for done := 0; done < len(p); {
-		piece := p[done:min(done+frameSize, len(p))]
-		if err := c.stream.Send(&agentrpc.Frame{Data: piece}); err != nil {
-			return done, err
-		}
-		done += len(piece)
-	}
-	return len(p), nil
-}
-
-// CloseWrite tells the other side that nothing more comes.
-func (c *conduit) CloseWrite() error {
-	c.sendMu.Lock()
-	defer c.sendMu.Unlock()
-	if c.sentTo {
-		return nil
-	}
-	c.sentTo = true
-	return c.stream.Send(&agentrpc.Frame{End: true})
-}
-
-// Close ends the tunnel in both directions. A Read in progress ends, too.
-func (c *conduit) Close() error {
-	c.closeOnce.Do(func() {
-		close(c.closed)
-		if c.reset != nil {
-			_ = c.reset()
-		}
-	})
-	return nil
+	return inside.Opener(s.open).Logs(ctx, host, pod, q, sink)
 }

@@ -222,8 +222,8 @@ func TestExecSession(t *testing.T) {
 
 func chunks(b []byte) func(func([]byte) bool) {
 	return func(yield func([]byte) bool) {
-		for ; len(b) > 0; b = b[min(len(b), frameSize):] {
-			if !yield(b[:min(len(b), frameSize)]) {
+		for ; len(b) > 0; b = b[min(len(b), 32<<10):] {
+			if !yield(b[:min(len(b), 32<<10)]) {
 				return
 			}
 		}
@@ -344,7 +344,7 @@ func TestReadFiles(t *testing.T) {
 	w.host(func(ask *agentrpc.OpenTunnel, stream agentrpc.Link_TunnelClient) {
 		defer close(stopped)
 		send(stream, &agentrpc.Frame{Id: ask.GetId()})
-		for stream.Send(&agentrpc.Frame{Data: content[:frameSize]}) == nil {
+		for stream.Send(&agentrpc.Frame{Data: content[:32<<10]}) == nil {
 		}
 	})
 	r, err = w.server.ReadFiles(w.ctx, testHost, testPod, "/endless")

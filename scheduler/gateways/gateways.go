@@ -41,6 +41,8 @@ type Config struct {
 	// May refuses a key with which no requests may be sent to an endpoint; Opens reports whether one opens a port of a pod.
 	May   func(ctx context.Context, key fleet.Secret, id fleet.EndpointID) error
 	Opens func(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool
+	// Who returns whose key it is, with the quotas that hold for its account.
+	Who func(ctx context.Context, key fleet.Secret) (fleet.Principal, error)
 	// Requests takes how many requests there are at a gateway.
 	Requests func(from fleet.GatewayID, in *agentrpc.RequestsReport) *agentrpc.RequestsWord
 	Log      *slog.Logger
@@ -83,6 +85,10 @@ func (s *Server) CheckKey(ctx context.Context, in *agentrpc.KeyQuestion) (*agent
 	if len(in.GetKey()) > maxKey {
 		return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized)}, nil
 	}
+	if in.GetWho() {
+		who, err := s.Who(ctx, fleet.Secret(in.GetKey()))
+		return refusalOr(&agentrpc.KeyAnswer{Holder: holder(who)}, err)
+	}
 	if in.GetEndpointId() == "" {
 		out := &agentrpc.KeyAnswer{}
 		if !s.Opens(ctx, fleet.PodID(in.GetPodId()), int(in.GetPort()), fleet.Secret(in.GetKey())) {
@@ -90,11 +96,27 @@ func (s *Server) CheckKey(ctx context.Context, in *agentrpc.KeyQuestion) (*agent
 		}
 		return out, nil
 	}
-	err := s.May(ctx, fleet.Secret(in.GetKey()), fleet.EndpointID(in.GetEndpointId()))
+	return refusalOr(&agentrpc.KeyAnswer{}, s.May(ctx, fleet.Secret(in.GetKey()), fleet.EndpointID(in.GetEndpointId())))
+}
+
+// holder is what a gateway is told of who holds a key: what it needs to serve the inside of pods. A pod's own key opens nothing there.
+func holder(who fleet.Principal) *agentrpc.KeyHolder {
+	out := &agentrpc.KeyHolder{AccountId: string(who.Account)}
+	if who.Pod == "" {
+		out.Pods = string(who.Can[fleet.GroupPods])
+	}
+	if q := who.Quotas; q != nil {
+		out.Minute, out.Hour, out.Day = int64(q.Minute), int64(q.Hour), int64(q.Day)
+	}
+	return out
+}
+
+// refusalOr is the answer, unless err is why there is none.
+func refusalOr(answer *agentrpc.KeyAnswer, err error) (*agentrpc.KeyAnswer, error) {
 	var why *fleet.Error
 	switch {
 	case err == nil:
-		return &agentrpc.KeyAnswer{}, nil
+		return answer, nil
 	case !errors.As(err, &why) || why.Code == fleet.CodeUnavailable:
 		return nil, status.Error(codes.Unavailable, "the key cannot be checked at the moment")
 	}

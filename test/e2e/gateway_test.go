@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,24 @@ func (s *stream) echoes(text string) error {
 	return err
 }
 
+// repeats reports whether a command that says everything back does so.
+func repeats(e *client.Exec, text string) error {
+	if err := e.Send(fleet.ExecFrame{Channel: fleet.ExecStdin, Data: []byte(text)}); err != nil {
+		return err
+	}
+	for got := ""; got != text; {
+		f, err := e.Receive()
+		switch {
+		case err != nil:
+			return err
+		case f.Channel != fleet.ExecStdout || !strings.HasPrefix(text, got+string(f.Data)):
+			return fmt.Errorf("%d %q came back for %q", f.Channel, f.Data, text)
+		}
+		got += string(f.Data)
+	}
+	return nil
+}
+
 // ticks reads so many more events.
 func (s *stream) ticks(n int) error {
 	_ = s.SetDeadline(time.Now().Add(20 * time.Second))
@@ -192,14 +211,23 @@ func TestGateways(t *testing.T) {
 		if status, text, err := g.do(t.Context(), lb+"."+g.domain, "/name", "rpa_0000000000000000000000000000000000000000"); err != nil || status != http.StatusUnauthorized {
 			t.Errorf("a key of nobody: %d %q %v", status, text, err)
 		}
+		if status, text, err := g.do(t.Context(), "", "/v2/pods/"+pod.ID+"/logs?follow=false", "rpa_0000000000000000000000000000000000000000"); err != nil || status != http.StatusUnauthorized {
+			t.Errorf("a log for a key of nobody: %d %q %v", status, text, err)
+		}
 		if status, text, err := g.do(t.Context(), "", "/v2/pods/"+pod.ID, info.APIKey); err != nil || status != http.StatusOK || !strings.Contains(text, pod.ID) {
 			t.Errorf("the API by way of a gateway: %d %q %v", status, text, err)
 		}
 	}
 	socket, events, other := one.open(9000, true), one.open(9001, false), two.open(9000, true)
+	through := must[*client.Client](t)(client.New(one.api, fleet.Secret(info.APIKey), "e2e"))
+	t.Cleanup(through.Close)
+	session, end := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(end)
+	shell := must[*client.Exec](t)(through.ExecPod(session, pod.ID, v2.ExecRequest{Command: []string{"cat"}, Stdin: true}))
+	t.Cleanup(func() { _ = shell.Close() })
 	alive := func(when string) {
 		t.Helper()
-		if err := errors.Join(socket.echoes(when), events.ticks(3)); err != nil {
+		if err := errors.Join(socket.echoes(when), events.ticks(3), repeats(shell, when)); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
 	}
@@ -216,6 +244,9 @@ func TestGateways(t *testing.T) {
 	leader, followers := leaderOf(t, d, first.PID)
 	alive("another leads")
 
+	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, client.LogEvents{}); err != nil {
+		t.Errorf("a log: %v", err)
+	}
 	// Nobody leads: all that there is are the gateways and the host.
 	for _, p := range append(followers, leader) {
 		if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
@@ -233,6 +264,17 @@ func TestGateways(t *testing.T) {
 	alive("nobody leads")
 	if status, text, err := one.page(); err != nil || status != http.StatusOK || text != "page" {
 		t.Errorf("page without a leader: %d %q %v", status, text, err)
+	}
+	content := must[io.ReadCloser](t)(through.ReadFiles(t.Context(), pod.ID, "/w/index.html"))
+	if tar, err := io.ReadAll(content); err != nil || !bytes.Contains(tar, []byte("page")) {
+		t.Errorf("a file without a leader: %d bytes, %v", len(tar), err)
+	}
+	_ = content.Close()
+	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, client.LogEvents{}); err != nil {
+		t.Errorf("a log without a leader: %v", err)
+	}
+	if status, text, err := one.do(t.Context(), "", "/v2/pods/"+pod.ID+"/logs?follow=false", "rpa_0000000000000000000000000000000000000000"); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("a log for a key of nobody, without a leader: %d %q %v", status, text, err)
 	}
 	if err := balanced(one, info.APIKey); err != nil { // the key was good less than a minute ago
 		t.Errorf("an endpoint without a leader: %v", err)

@@ -1,4 +1,4 @@
-package dispatch
+package inside
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // Exec starts a process in a pod's container on the host. The process is killed when the session is
 // closed, ctx ends, or the host and this scheduler lose each other. A refusal of the host is a
 // *fleet.Error: not_found, not_allowed or invalid, otherwise unavailable.
-func (s *Server) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error) {
+func (open Opener) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, req fleet.ExecRequest) (fleet.ExecSession, error) {
 	if len(req.Command) == 0 {
 		return nil, fleet.Invalid("command", "must have at least one word")
 	}
@@ -23,7 +23,7 @@ func (s *Server) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, r
 			return nil, fleet.Invalid(path, "must be 0 to 65535")
 		}
 	}
-	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Exec{Exec: &agentrpc.ExecTarget{
+	c, err := open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Exec{Exec: &agentrpc.ExecTarget{
 		PodId: string(pod), Command: req.Command, Tty: req.TTY, Stdin: req.Stdin,
 		Cols: int32(req.Cols), Rows: int32(req.Rows), Term: req.Term, //nolint:gosec // 16 bits
 	}}})
@@ -38,7 +38,7 @@ func (s *Server) Exec(ctx context.Context, host fleet.HostID, pod fleet.PodID, r
 // execSession is an exec through a tunnel.
 type execSession struct {
 	ctx   context.Context //nolint:containedctx // of the session, which ends with it
-	c     *conduit
+	c     *Stream
 	stop  func() bool
 	ended error // of the receiving goroutine alone: what Receive returns from now on
 }
@@ -53,7 +53,7 @@ func (x *execSession) Send(f fleet.ExecFrame) error {
 	data := f.Data
 	for {
 		piece := data[:min(len(data), frameSize)]
-		if err := x.c.send(&agentrpc.Frame{Channel: uint32(f.Channel), Data: piece}); err != nil {
+		if err := x.c.Send(&agentrpc.Frame{Channel: uint32(f.Channel), Data: piece}); err != nil {
 			return x.lost(err)
 		}
 		if data = data[len(piece):]; len(data) == 0 {
@@ -65,7 +65,7 @@ func (x *execSession) Send(f fleet.ExecFrame) error {
 // Receive implements fleet.ExecSession.
 func (x *execSession) Receive() (fleet.ExecFrame, error) {
 	for x.ended == nil {
-		f, err := x.c.recv()
+		f, err := x.c.Recv()
 		if err == nil {
 			err = dataconn.HostError(f)
 		} else {

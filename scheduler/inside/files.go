@@ -1,4 +1,4 @@
-package dispatch
+package inside
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 // ReadFiles reads a file or folder of a pod's container on the host as a tar stream. The stream is
 // complete when Read returns io.EOF; every other end is another error of Read. Close stops the host.
-func (s *Server) ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error) {
-	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{PodId: string(pod), Path: path}}})
+func (open Opener) ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string) (io.ReadCloser, error) {
+	c, err := open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{PodId: string(pod), Path: path}}})
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (s *Server) ReadFiles(ctx context.Context, host fleet.HostID, pod fleet.Pod
 // fileReader is the data of a tunnel up to its last frame.
 type fileReader struct {
 	ctx   context.Context //nolint:containedctx // of the transfer, which ends with it
-	c     *conduit
+	c     *Stream
 	stop  func() bool
 	rest  []byte
 	ended error
@@ -38,7 +38,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 		if r.ended != nil {
 			return 0, r.ended
 		}
-		f, err := r.c.recv()
+		f, err := r.c.Recv()
 		if err != nil {
 			r.ended = lostHost(r.ctx, err, "while files were read")
 			continue
@@ -62,8 +62,8 @@ func (r *fileReader) Close() error {
 // WriteFiles unpacks a tar stream below a folder of a pod's container on the host. It returns nil when
 // the host has said that everything is there. An error of tar is returned as it is, wrapped, and the
 // host then stops where it is.
-func (s *Server) WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error {
-	c, err := s.open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{
+func (open Opener) WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.PodID, path string, tar io.Reader) error {
+	c, err := open(ctx, host, &agentrpc.OpenTunnel{Target: &agentrpc.OpenTunnel_Files{Files: &agentrpc.FileTarget{
 		PodId: string(pod), Path: path, Write: true,
 	}}})
 	if err != nil {
@@ -89,9 +89,9 @@ func (s *Server) WriteFiles(ctx context.Context, host fleet.HostID, pod fleet.Po
 }
 
 // writeAnswer waits for the host's last word.
-func writeAnswer(ctx context.Context, c *conduit) error {
+func writeAnswer(ctx context.Context, c *Stream) error {
 	for {
-		f, err := c.recv()
+		f, err := c.Recv()
 		if err != nil {
 			return lostHost(ctx, err, "before everything was written")
 		}
@@ -103,7 +103,7 @@ func writeAnswer(ctx context.Context, c *conduit) error {
 
 // sendFiles sends the stream, up to its end or to the host's answer. Its error is that of the stream;
 // a tunnel that breaks is the answer's matter.
-func sendFiles(c *conduit, tar io.Reader, answered <-chan struct{}) error {
+func sendFiles(c *Stream, tar io.Reader, answered <-chan struct{}) error {
 	buf := make([]byte, frameSize)
 	for {
 		n, err := tar.Read(buf)
@@ -112,11 +112,11 @@ func sendFiles(c *conduit, tar io.Reader, answered <-chan struct{}) error {
 			return nil
 		default:
 		}
-		if n > 0 && c.send(&agentrpc.Frame{Data: buf[:n]}) != nil {
+		if n > 0 && c.Send(&agentrpc.Frame{Data: buf[:n]}) != nil {
 			return nil
 		}
 		if errors.Is(err, io.EOF) {
-			_ = c.send(&agentrpc.Frame{End: true})
+			_ = c.Send(&agentrpc.Frame{End: true})
 			return nil
 		}
 		if err != nil {

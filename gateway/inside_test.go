@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"gantry/fleet"
+	"gantry/internal/agentrpc"
+	"gantry/internal/pki"
+)
+
+// keyOf is a key of somebody, as long as keys are.
+func keyOf(who string) string { return "gk_" + who + strings.Repeat("0", 43-len(who)) }
+
+// TestTheInsideOfPods: a gateway serves logs, commands and files that are read, of pods that run on a host that is connected with it, for
+// keys that may see them. All else it leaves to the leader, refusals among it.
+func TestTheInsideOfPods(t *testing.T) {
+	w := newWorld(t)
+	w.told(&agentrpc.RoutesControl{Leader: "127.0.0.1:1"}, &agentrpc.RouteHost{Id: "h1", State: "ready", Epoch: 3}, &agentrpc.RouteHost{Id: "h2", State: "ready", Epoch: 1})
+	w.g.link.table.Take(&agentrpc.RoutesPart{Whole: true, Index: 8, Pods: []*agentrpc.RoutePod{
+		{Id: "pod00000000002", AccountId: "acc", HostId: "h1", Status: "EXITED", Goal: "run"},
+		{Id: "pod00000000003", AccountId: "acc", HostId: "h1", Status: "RUNNING", Goal: "stop"},
+		{Id: "pod00000000004", AccountId: "acc", HostId: "h2", Status: "RUNNING", Goal: "run"},
+		{Id: "pod00000000005", AccountId: "acc", HostId: "h1", Status: "RUNNING", Goal: "run", EndpointId: "endpoint000001"},
+	}})
+	w.g.keys.ask = func(_ context.Context, q *agentrpc.KeyQuestion) (*agentrpc.KeyAnswer, error) {
+		if !q.GetWho() || q.GetPodId() != "" || q.GetEndpointId() != "" {
+			t.Errorf("asked %v", q)
+		}
+		switch q.GetKey() {
+		case keyOf("owner"):
+			return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc", Pods: "write"}}, nil
+		case keyOf("reader"):
+			return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc", Pods: "read"}}, nil
+		case keyOf("other"):
+			return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "other", Pods: "write"}}, nil
+		case keyOf("pod"):
+			return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc"}}, nil
+		case keyOf("old"): // as a scheduler of an earlier release answers
+			return &agentrpc.KeyAnswer{}, nil
+		}
+		return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized)}, nil
+	}
+	d, err := w.dial(w.certs(w.ca, pki.RoleHost, "h1"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	w.soon("the host is connected", func() bool { return w.g.Counts().Hosts == 1 })
+	for _, c := range []struct {
+		who, method, path string
+		here              bool
+	}{
+		{"owner", "GET", "/v2/pods/pod00000000001/logs?tail=1", true},
+		{"owner", "GET", "/v2/pods/pod00000000001/exec", true},
+		{"owner", "GET", "/v2/pods/pod00000000001/files?path=/", true},
+		{"owner", "PUT", "/v2/pods/pod00000000001/files?path=/", false}, // has an audit line
+		{"owner", "GET", "/v2/pods/pod00000000001", false},
+		{"owner", "DELETE", "/v2/pods/pod00000000001/logs", false},
+		{"owner", "GET", "/v2/pods/pod00000000002/logs", false}, // does not run
+		{"owner", "GET", "/v2/pods/pod00000000003/exec", false}, // is being stopped
+		{"owner", "GET", "/v2/pods/pod00000000004/exec", false}, // its host is not connected here
+		{"owner", "GET", "/v2/pods/pod00000000005/exec", false}, // a worker
+		{"owner", "GET", "/v2/pods/pod00000000009/logs", false}, // not known
+		{"reader", "GET", "/v2/pods/pod00000000001/logs", true},
+		{"reader", "GET", "/v2/pods/pod00000000001/exec", false},
+		{"reader", "GET", "/v2/pods/pod00000000001/files?path=/", false},
+		{"other", "GET", "/v2/pods/pod00000000001/logs", false},
+		{"pod", "GET", "/v2/pods/pod00000000001/logs", false},
+		{"old", "GET", "/v2/pods/pod00000000001/logs", false},
+		{"nobody", "GET", "/v2/pods/pod00000000001/logs", false},
+		{"", "GET", "/v2/pods/pod00000000001/logs", false},
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		if c.who != "" {
+			r.Header.Set("Authorization", "Bearer "+keyOf(c.who))
+		}
+		if got := (insides{g: w.g}).here(r); got != c.here {
+			t.Errorf("%s %s for %q: served here: %v", c.method, c.path, c.who, got)
+		}
+	}
+	// What would be served here all the same is refused here as well.
+	inner := insides{g: w.g}
+	for name, err := range map[string]error{
+		"another's pod":     errOf(inner.running(t.Context(), fleet.Principal{Account: "other"}, "pod00000000001")),
+		"a worker":          errOf(inner.running(t.Context(), fleet.Principal{Account: "acc"}, "pod00000000005")),
+		"one that is ended": errOf(inner.running(t.Context(), fleet.Principal{Account: "acc"}, "pod00000000002")),
+		"files are written": inner.WritePodFiles(t.Context(), fleet.Principal{Account: "acc"}, "pod00000000001", "/", nil),
+	} {
+		if err == nil {
+			t.Errorf("%s: not refused", name)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/v2/pods/pod00000000001/logs", nil)
+	r.Header.Set("Authorization", "Bearer "+keyOf("other"))
+	answer := httptest.NewRecorder()
+	w.g.inside.ServeHTTP(answer, r)
+	if answer.Code != http.StatusNotFound {
+		t.Errorf("another's log: %d %s", answer.Code, answer.Body)
+	}
+}
+
+func errOf(_ fleet.HostID, err error) error { return err }
