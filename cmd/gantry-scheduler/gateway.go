@@ -132,7 +132,7 @@ func (c *gatewayRunCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	g, err := gateway.New(gateway.Config{
+	g, err := gateway.New(gateway.Config{ //nolint:contextcheck // requests have their own
 		Certs: certs, Schedulers: append(readJoined(c.DataDir), c.Scheduler...), Keep: func(now []string) error { return writeSchedulers(c.DataDir, now) },
 		Domain: c.ProxyDomain, Version: version, DrainLimit: c.DrainLimit, Log: log,
 		All: c.Shares.MaxProxied, PerAddress: c.Shares.MaxProxiedPerAddress, PerAccount: c.Shares.MaxProxiedPerAccount, Trusted: believed,

@@ -221,6 +221,7 @@ func TestGateways(t *testing.T) {
 	socket, events, other := one.open(9000, true), one.open(9001, false), two.open(9000, true)
 	through := must[*client.Client](t)(client.New(one.api, fleet.Secret(info.APIKey), "e2e"))
 	t.Cleanup(through.Close)
+	anyLine := client.LogEvents{Line: func(client.LogLine) error { return nil }}
 	session, end := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(end)
 	shell := must[*client.Exec](t)(through.ExecPod(session, pod.ID, v2.ExecRequest{Command: []string{"cat"}, Stdin: true}))
@@ -244,7 +245,7 @@ func TestGateways(t *testing.T) {
 	leader, followers := leaderOf(t, d, first.PID)
 	alive("another leads")
 
-	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, client.LogEvents{}); err != nil {
+	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, anyLine); err != nil {
 		t.Errorf("a log: %v", err)
 	}
 	// Nobody leads: all that there is are the gateways and the host.
@@ -270,7 +271,7 @@ func TestGateways(t *testing.T) {
 		t.Errorf("a file without a leader: %d bytes, %v", len(tar), err)
 	}
 	_ = content.Close()
-	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, client.LogEvents{}); err != nil {
+	if err := through.PodLogs(t.Context(), pod.ID, client.LogQuery{Tail: 1}, anyLine); err != nil {
 		t.Errorf("a log without a leader: %v", err)
 	}
 	if status, text, err := one.do(t.Context(), "", "/v2/pods/"+pod.ID+"/logs?follow=false", "rpa_0000000000000000000000000000000000000000"); err != nil || status != http.StatusServiceUnavailable {
