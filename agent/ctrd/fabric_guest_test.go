@@ -22,7 +22,6 @@ import (
 	"gantry/agent/fabric"
 	"gantry/agent/pod"
 	"gantry/fleet"
-	"gantry/internal/sleep"
 )
 
 // shared stands for a kernel whose RDMA devices are in all network namespaces.
@@ -97,9 +96,9 @@ func TestInsideAContainer(t *testing.T) {
 	say("RAW", err)
 }
 
-// TestMembersUseSoftRoCE: two members talk over the host's RoCE device from network namespaces of their own, in containers as the host makes
-// them; one that is no member has nothing of it, and no member has the other device.
-func TestMembersUseSoftRoCE(t *testing.T) {
+// TestMembersSeeTheirSoftRoCE alone: in containers as the host makes them, one that is no member has nothing of it, and no member has the
+// other device. test/nfslab/guest has members that use theirs.
+func TestMembersSeeTheirSoftRoCE(t *testing.T) {
 	run(t, "ip", "link", "add", "eth7", "type", "veth", "peer", "name", "eth8")
 	run(t, "ip", "link", "add", "eth9", "type", "veth", "peer", "name", "eth10")
 	for _, args := range []string{"addr add 192.0.2.1/24 dev eth7", "link set eth7 up", "link set eth8 up"} {
@@ -108,16 +107,8 @@ func TestMembersUseSoftRoCE(t *testing.T) {
 	run(t, "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth7")
 	run(t, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "eth9") // it is down
 	t.Log(run(t, "rdma", "link"), run(t, "rdma", "system"))
-	for i, ns := range []string{"a", "b", "c"} {
+	for _, ns := range []string{"a", "b", "c"} {
 		run(t, "ip", "netns", "add", ns)
-		run(t, "ip", "-n", ns, "link", "set", "lo", "up")
-		if i == 1 {
-			run(t, "ip", "link", "add", "va", "netns", "a", "type", "veth", "peer", "name", "vb", "netns", "b")
-		}
-	}
-	for ns, args := range map[string]string{"a": "198.51.100.1/24 dev va", "b": "198.51.100.2/24 dev vb"} {
-		run(t, "ip", append([]string{"-n", ns, "addr", "add"}, strings.Fields(args)...)...)
-		run(t, "ip", "-n", ns, "link", "set", "v"+ns, "up")
 	}
 	h, err := fabric.Open(t.Context(), fabric.Config{
 		Mode: fleet.FabricShared, Dir: t.TempDir(), Links: shared{}, Namespace: func(id fleet.PodID) string { return string(id) }, Log: slog.Default(),
@@ -158,24 +149,4 @@ func TestMembersUseSoftRoCE(t *testing.T) {
 	other := member("b") // with a node that the rules of its control group do not name
 	other.Files = append(other.Files, pod.Mount{Source: "/dev/infiniband/uverbs1", Target: "/dev/infiniband/uverbs1"})
 	wants("a member with another's node", inside("b", other), "OPEN uverbs0 <nil>", "OPEN uverbs1 open /dev/infiniband/uverbs1: permission denied")
-
-	server := container(t, "a", member("a"), "ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "500")
-	var said bytes.Buffer
-	server.Stdout, server.Stderr = &said, &said
-	must(t, server.Start())
-	var out []byte
-	patience, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for wait := patience.Err(); wait == nil; wait = sleep.For(patience, 200*time.Millisecond) { // until the server listens
-		if out, err = container(t, "b", member("b"), "ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "500", "198.51.100.1").CombinedOutput(); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		_ = server.Process.Kill()
-	}
-	if err = server.Wait(); err != nil || !strings.Contains(string(out), "500 iters") {
-		t.Errorf("ping: %v\n%s\nthe server: %s", err, out, said.String())
-	}
-	t.Logf("ping from one member to the other:\n%s", out)
 }

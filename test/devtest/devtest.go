@@ -67,6 +67,9 @@ func NewSite() (*Site, error) {
 	return s, nil
 }
 
+// SiteAt is a site whose programs are in bin below root, and whose folder and image archive are there already.
+func SiteAt(root, dir, archive string) *Site { return &Site{Dir: dir, Archive: archive, root: root} }
+
 // Remove removes the folder.
 func (s *Site) Remove() error { return os.RemoveAll(s.Dir) }
 

@@ -34,7 +34,7 @@ func start(ctx context.Context, kernel, initrd string, deadline time.Duration) (
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	m := &machine{log: filepath.Join(filepath.Dir(initrd), "console"), cancel: cancel, ended: make(chan error, 1)}
 	// QEMU 7.2 leaves nonsense in the flags after cmpxchg16b, which kernels may die of.
-	cmd := exec.CommandContext(ctx, name, "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max,cx16=off", "-m", "2G", "-smp", "2",
+	cmd := exec.CommandContext(ctx, name, "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max,cx16=off", "-m", "4G", "-smp", "2",
 		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", kernel, "-initrd", initrd,
 		"-append", "console=ttyS0 panic=-1 oops=panic", "-serial", "file:"+m.log, "-serial", "stdio")
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}

@@ -10,7 +10,11 @@ import (
 )
 
 // wantedModules are loaded in the guest, with what they depend on; the first are what the kernel looks for by itself where it can.
-var wantedModules = []string{"crc32_generic", "crc32c_generic", "nfsd", "nfsv4", "ext4", "xfs", "quota_v2", "loop", "veth", "sch_netem", "overlay", "rdma_rxe", "rdma_ucm"}
+var wantedModules = []string{
+	"crc32_generic", "crc32c_generic", "nfsd", "nfsv4", "ext4", "xfs", "quota_v2", "loop", "veth", "sch_netem", "overlay", "rdma_rxe", "rdma_ucm",
+	"bridge", "vxlan", "wireguard", "dummy", "tun", "nf_tables", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_limit", "nft_connlimit",
+	"nf_conntrack_netlink", "nft_objref", "nft_meta_bridge",
+}
 
 // modules returns the wanted modules below a folder, each after those that it needs.
 func modules(dir string) ([]string, error) {

@@ -2,7 +2,9 @@ package nfslab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +27,8 @@ type Binary struct {
 	Package string
 	// Run is the regular expression of -test.run.
 	Run string
+	// Timeout is how long its tests may take; 0: 90 seconds.
+	Timeout time.Duration
 }
 
 // Guest says what runs in one guest.
@@ -38,8 +42,11 @@ type Guest struct {
 var tools = []string{
 	"exportfs", //nolint:misspell // the program's name
 	"rpc.mountd", "nfsdcld", "mkfs.xfs", "mkfs.ext4", "resize2fs", "e2fsck", "tune2fs",
-	"ip", "rdma", "runc", "ibv_rc_pingpong", "ibv_devinfo",
+	"ip", "rdma", "runc", "ibv_rc_pingpong", "ibv_devinfo", "containerd", "containerd-shim-runc-v2", "nft", "busybox",
 }
+
+// ours are this module's programs in the guest's /gantry/bin.
+var ours = []string{"gantry", "gantry-agent", "gantry-logger", "gantry-net", "gantry-scheduler"}
 
 // Run builds the tests with the tag guest, starts a guest and runs them there; each package is a test below t. It needs
 // QEMU, a Go compiler and, the first time, Debian's packages.
@@ -135,13 +142,16 @@ func build(t *testing.T, root, dir, system, initrd string, binaries []Binary) er
 			return err
 		}
 		a.add("/tests/"+name, filepath.Join(dir, name), 0o755)
-		plan = append(plan, []string{"/tests/" + name, "-test.v", "-test.count=1", "-test.timeout=90s", "-test.run", b.Run})
+		plan = append(plan, []string{"/tests/" + name, "-test.v", "-test.count=1", "-test.timeout=" + cmp.Or(b.Timeout, 90*time.Second).String(), "-test.run", b.Run})
 	}
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
 	}
 	a.text("/plan", string(text))
+	if err := addOurs(t, a, root, dir); err != nil {
+		return err
+	}
 	mods, err := filepath.Glob(filepath.Join(system, "lib/modules/*/kernel"))
 	if err != nil || len(mods) != 1 {
 		return fmt.Errorf("modules of the kernel: %v, %w", mods, errors.Join(err, fs.ErrNotExist))
@@ -166,6 +176,24 @@ func build(t *testing.T, root, dir, system, initrd string, binaries []Binary) er
 	return a.close()
 }
 
+// addOurs builds the programs of the module, and what makes images.
+func addOurs(t *testing.T, a *archive, root, dir string) error {
+	out, args := filepath.Join(dir, "bin"), []string{"build"}
+	for _, name := range ours {
+		args = append(args, "./cmd/"+name)
+	}
+	if err := os.Mkdir(out, 0o755); err != nil {
+		return err
+	}
+	if err := compile(t, root, out, append(args, "./test/busyboximage")...); err != nil {
+		return err
+	}
+	for _, name := range append(ours, "busyboximage") {
+		a.add("/gantry/bin/"+name, filepath.Join(out, name), 0o755)
+	}
+	return nil
+}
+
 // skeleton adds the folders and the few settings that programs look for.
 func skeleton(a *archive) {
 	a.folders("/proc", "/sys", "/dev", "/run", "/tmp", "/root", "/etc", "/usr/lib", "/usr/sbin", "/var/lib/nfs/nfsdcld", "/var/lib/nfs/rpc_pipefs")
@@ -176,6 +204,8 @@ func skeleton(a *archive) {
 	a.link("/etc/mtab", "/proc/self/mounts")
 	a.text("/etc/passwd", "root:x:0:0:root:/root:/bin/false\n")
 	a.text("/etc/group", "root:x:0:\n")
+	a.link("/usr/sbin/sh", "busybox")
+	a.text("/etc/resolv.conf", "nameserver 127.0.0.1\n")
 	a.text("/etc/hosts", "127.0.0.1 localhost\n")
 	a.text("/etc/netconfig", "tcp tpi_cots_ord v inet tcp - -\nudp tpi_clts v inet udp - -\n")
 	a.text("/etc/exports", "")
@@ -205,6 +235,14 @@ func program(ctx context.Context, a *archive, system, name string) error {
 		return fmt.Errorf("there is no program %s in %v", name, places)
 	}
 	a.add("/usr/sbin/"+name, file, 0o755)
+	binary, err := elf.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = binary.Close() }()
+	if binary.Section(".interp") == nil { // it needs no libraries
+		return nil
+	}
 	libs, err := filepath.Glob(filepath.Join(system, "usr/lib/*-linux-gnu"))
 	more, err1 := filepath.Glob(filepath.Join(system, "lib/*-linux-gnu"))
 	if err := errors.Join(err, err1); err != nil {
