@@ -3,10 +3,7 @@ package kernel
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
@@ -105,67 +102,5 @@ func framesOfTheWire(t *testing.T, a, b *testHost) {
 	sends(redA, redC, 1450-28, nil)
 	if after := link(); after != before {
 		t.Error("the link of a running pod was made anew")
-	}
-}
-
-// stream returns the bits per second of one TCP stream from a namespace to an address in another.
-func stream(b *testing.B, from, to, addr string) float64 {
-	b.Helper()
-	var l net.Listener
-	must(b, within(to, func() (err error) {
-		l, err = net.Listen("tcp4", addr+":0") //nolint:noctx // of a benchmark
-		return err
-	}))
-	defer func() { _ = l.Close() }()
-	var c net.Conn
-	must(b, within(from, func() (err error) {
-		c, err = net.Dial("tcp4", l.Addr().String()) //nolint:noctx // of a benchmark
-		return err
-	}))
-	far, err := l.Accept()
-	must(b, err)
-	defer func() { _ = far.Close() }()
-	began, chunk := time.Now(), make([]byte, 1<<20)
-	must(b, c.SetDeadline(began.Add(10*time.Second)))
-	go func() {
-		defer func() { _ = c.Close() }()
-		for time.Since(began) < time.Second {
-			if _, err := c.Write(chunk); err != nil {
-				return
-			}
-		}
-	}()
-	n, err := io.Copy(io.Discard, far)
-	must(b, err)
-	return 8 * float64(n) / time.Since(began).Seconds()
-}
-
-// BenchmarkOverWires compares a pod's overlay on a private underlay with the hosts' own wire, in turns, with usual and with jumbo frames.
-func BenchmarkOverWires(b *testing.B) {
-	x, y := worldOfTwo(b)
-	redA, redC := people[2], people[4]
-	for _, mtu := range []int{1500, 9000} {
-		for i, h := range []*testHost{x, y} {
-			up, err := h.host.LinkByName("up0")
-			must(b, err)
-			must(b, h.host.LinkSetMTU(up, mtu))
-			o := overlayFor(i, red, x, y)
-			o.MTU = mtu - 130
-			must(b, h.SetOverlay(b.Context(), o))
-		}
-		b.Run(fmt.Sprint(mtu), func(b *testing.B) {
-			var wire, over []float64
-			for b.Loop() {
-				for range 5 {
-					wire = append(wire, stream(b, x.name, y.name, y.addr.String()))
-					over = append(over, stream(b, spaceOf(redA.id), spaceOf(redC.id), redC.addr().String()))
-				}
-			}
-			slices.Sort(wire)
-			slices.Sort(over)
-			b.ReportMetric(over[len(over)/2]/1e6, "overlay-Mbit/s")
-			b.ReportMetric(wire[len(wire)/2]/1e6, "wire-Mbit/s")
-			b.ReportMetric(over[len(over)/2]/wire[len(wire)/2], "overlay-of-wire")
-		})
 	}
 }

@@ -5,6 +5,7 @@ package devtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ const (
 type Site struct {
 	Dir     string
 	Archive string
+	Up      time.Duration // how long a Dev may take to come up; 0: a minute
 	root    string
 }
 
@@ -119,7 +121,7 @@ func (s *Site) Start(dir string, extra ...string) (*Dev, error) {
 	if err := d.begin(); err != nil {
 		return nil, err
 	}
-	if err := Until(upTimeout, func() error { _, err := d.Info(); return err }); err != nil {
+	if err := Until(cmp.Or(s.Up, upTimeout), func() error { _, err := d.Info(); return err }); err != nil {
 		return nil, fmt.Errorf("gantry dev did not come up: %w", errors.Join(err, d.Stop()))
 	}
 	return d, nil

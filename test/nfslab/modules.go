@@ -13,7 +13,7 @@ import (
 var wantedModules = []string{
 	"crc32_generic", "crc32c_generic", "nfsd", "nfsv4", "ext4", "xfs", "quota_v2", "loop", "veth", "sch_netem", "overlay", "rdma_rxe", "rdma_ucm",
 	"bridge", "vxlan", "wireguard", "dummy", "tun", "nf_tables", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_limit", "nft_connlimit",
-	"nf_conntrack_netlink", "nft_objref", "nft_meta_bridge",
+	"nf_conntrack_netlink", "nft_objref", "nft_meta_bridge", "nft_reject_inet", "nft_fib_inet",
 }
 
 // modules returns the wanted modules below a folder, each after those that it needs.

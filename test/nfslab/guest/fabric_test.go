@@ -60,7 +60,9 @@ func TestClustersOnAFabric(t *testing.T) {
 	setMode(t, fleet.FabricShared)
 	archive := fabricDir + "/tools.tar"
 	imageOfTools(t, archive)
-	dev, err := devtest.SiteAt("/gantry", fabricDir, archive).Start(fabricDir+"/dev", "--agents", "2")
+	site := devtest.SiteAt("/gantry", fabricDir, archive)
+	site.Up = fabricPatience
+	dev, err := site.Start(fabricDir+"/dev", "--agents", "2")
 	must(t, err)
 	w := &fabricWorld{TB: t, dev: dev}
 	t.Cleanup(func() {
