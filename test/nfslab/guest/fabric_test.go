@@ -128,8 +128,10 @@ func imageOfTools(t *testing.T, archive string) {
 	for _, applet := range []string{"sh", "sleep", "ls", "cat", "cut"} {
 		add(tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/sbin/" + applet, Linkname: "busybox"}, strings.NewReader(""))
 	}
-	paths := []string{"/usr/sbin/busybox", "/usr/sbin/ibv_rc_pingpong", "/etc/passwd", "/etc/group", "/etc/libibverbs.d/rxe.driver",
-		"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/usr/lib/ld-linux-x86-64.so.2"}
+	paths := []string{
+		"/usr/sbin/busybox", "/usr/sbin/ibv_rc_pingpong", "/etc/passwd", "/etc/group", "/etc/libibverbs.d/rxe.driver",
+		"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "/usr/lib/ld-linux-x86-64.so.2",
+	}
 	for _, lib := range []string{"libibverbs.so*", "libnl-3.so*", "libnl-route-3.so*", "libc.so*", "libpthread*"} {
 		found, err := filepath.Glob("/usr/lib/" + lib)
 		must(t, err)
@@ -264,7 +266,7 @@ func (w *fabricWorld) catalog() []v2.Fabric {
 	req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, info.API+"/v2/catalog/gpus?include=AVAILABILITY&product=CLUSTER", http.NoBody)
 	must(w, err)
 	req.Header.Set("Authorization", "Bearer "+info.APIKey)
-	res, err := http.DefaultClient.Do(req)
+	res, err := (&http.Client{Timeout: fabricPatience}).Do(req)
 	must(w, err)
 	defer func() { _ = res.Body.Close() }()
 	var list v2.GPUList
