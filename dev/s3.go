@@ -29,8 +29,11 @@ func (d *dev) serveS3(ctx context.Context, operator *client.Client) error {
 			return fmt.Errorf("give the first host the role of S3: %w", err)
 		}
 	}
-	d.s3 = d.child(part{roleS3, 1}, d.cfg.Binaries.S3, "run",
-		"--agent-data-dir", d.folder.path(roleAgent), "--region", d.state.DataCenter, "--listen", d.cfg.S3, "--metrics", "")
+	args := []string{"run", "--agent-data-dir", d.folder.path(roleAgent), "--region", d.state.DataCenter, "--listen", d.cfg.S3, "--metrics", ""}
+	for _, api := range d.apis { // the console is served there
+		args = append(args, "--console-origin", api)
+	}
+	d.s3 = d.child(part{roleS3, 1}, d.cfg.Binaries.S3, args...)
 	d.s3.start(ctx)
 	return nil
 }

@@ -71,6 +71,9 @@ func (d *dev) startScheduler(ctx context.Context, p part) {
 	c := d.child(p, d.cfg.Binaries.Scheduler, "run", "--data-dir", d.folder.path(p.name()),
 		"--metrics", "", "--listen", listen, "--link-listen", d.link(p.number), "--address", d.link(p.number), "--proxy-domain", ProxyDomain, "--plain-http", "--loopback-webhooks",
 		"--rate-minute", strconv.Itoa(ratePerMinute), "--rate-hour", strconv.Itoa(ratePerHour), "--rate-day", strconv.Itoa(ratePerDay))
+	if d.cfg.S3 != "" {
+		c.args = append(c.args, "--s3-url", d.state.DataCenter+"=http://"+d.cfg.S3)
+	}
 	if d.cfg.ModelHub != "" {
 		c.args = append(c.args, "--model-hub", d.cfg.ModelHub)
 	}

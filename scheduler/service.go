@@ -26,12 +26,13 @@ type Config struct {
 	Jobs     jobs.Group
 	Desks    Desks // nil: nothing is known of workers beside the state
 	Sealer   *pki.Sealer
-	Members  Members  // nil: there is but this scheduler, and nothing can be said of it
-	Clock    Clock    // nil: nothing is known of the log's time
-	Heard    Gateways // nil: nothing is known of gateways but their records
-	Version  string   // of the program, noted in snapshots
-	ProxyURL string   // of the pods' http ports, see fleet.PodView; endpoints that balance have names below it, too
-	Movable  bool     // whether drains may move a pod whose owner did not say
+	Members  Members           // nil: there is but this scheduler, and nothing can be said of it
+	Clock    Clock             // nil: nothing is known of the log's time
+	Heard    Gateways          // nil: nothing is known of gateways but their records
+	Version  string            // of the program, noted in snapshots
+	ProxyURL string            // of the pods' http ports, see fleet.PodView; endpoints that balance have names below it, too
+	S3URLs   map[string]string // of the S3 servers as users reach them, by data center in lower case
+	Movable  bool              // whether drains may move a pod whose owner did not say
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }

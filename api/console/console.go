@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -40,17 +41,27 @@ const (
 type Config struct {
 	Sealer *pki.Sealer
 	Ours   func(*http.Request) bool // whether a request is for the API's host; others pass unchanged
+	S3     []string                 // addresses of the installation's S3 servers, which the page may call
 	Now    func() time.Time
 }
 
 // Console is safe for concurrent use.
 type Console struct {
-	cfg   Config
-	files fs.FS
+	cfg    Config
+	files  fs.FS
+	policy string // of the page
 }
 
 // New returns a Console with the files that the build has put into the binary, if any.
-func New(cfg Config) *Console { return &Console{cfg: cfg, files: dist} }
+func New(cfg Config) *Console { return newConsole(cfg, dist) }
+
+func newConsole(cfg Config, files fs.FS) *Console {
+	s3 := ""
+	for _, address := range cfg.S3 {
+		s3 += " " + address
+	}
+	return &Console{cfg: cfg, files: files, policy: fmt.Sprintf(policyFor, s3)}
+}
 
 // Owns reports whether a path is the console's.
 func Owns(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }

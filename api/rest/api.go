@@ -80,6 +80,7 @@ func New(cfg Config) (*API, error) {
 	a := newAPI(cfg)
 	a.registerPods()
 	a.registerLogs()
+	a.registerMeasures()
 	a.registerExec()
 	a.registerFiles()
 	a.registerCatalog()

@@ -38,14 +38,15 @@ const (
 
 // pace holds the waits of what stays open; tests shorten them.
 type pace struct {
-	first time.Duration // for the first message of an exec session
-	ping  time.Duration // between two pings of an exec session, or signs of life of a stream of events
-	pong  time.Duration // for the answer to one
-	stall time.Duration // without progress of a transfer
+	measure time.Duration // between measures of a pod
+	first   time.Duration // for the first message of an exec session
+	ping    time.Duration // between two pings of an exec session, or signs of life of a stream of events
+	pong    time.Duration // for the answer to one
+	stall   time.Duration // without progress of a transfer
 }
 
 func defaultPace() pace {
-	return pace{first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
+	return pace{measure: 5 * time.Second, first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
 }
 
 func checkExec(in *v2.ExecRequest) []string {

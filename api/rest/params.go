@@ -190,6 +190,11 @@ func queryParam(name, text string, s huma.Schema) *huma.Param {
 	return p
 }
 
+// lengthParam is text of at most so many characters.
+func lengthParam(name, text string, most int, example string) *huma.Param {
+	return queryParam(name, text, huma.Schema{Type: huma.TypeString, MaxLength: &most, Examples: []any{example}})
+}
+
 func flagParam(name, text string, absent bool) *huma.Param {
 	return queryParam(name, text, huma.Schema{Type: huma.TypeBoolean, Default: absent})
 }

@@ -3,9 +3,12 @@ package rest
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"gantry/api/auth"
+	"gantry/api/limit"
 	"gantry/api/v2"
 	"gantry/fleet"
 )
@@ -19,6 +22,8 @@ type VolumeService interface {
 	Volume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) (fleet.VolumeView, error)
 	UpdateVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID, change fleet.VolumeUpdate) (fleet.VolumeView, error)
 	DeleteVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID) error
+	// LinkVolume makes an address that does one thing with one file of a volume, until a moment.
+	LinkVolume(ctx context.Context, who fleet.Principal, id fleet.VolumeID, q fleet.VolumeLinkRequest) (fleet.VolumeLink, error)
 }
 
 const (
@@ -52,6 +57,36 @@ func (a *API) registerVolumes() {
 		return show(volumeRecord)(svc.UpdateVolume(ctx, c.who, id, fleet.VolumeUpdate{Name: in.Name, SizeGB: in.Size}))
 	}))
 	n.delete(a, textDeleteVolume, VolumeService.DeleteVolume)
+	act := wordParam("do", "What it does: list a folder, get, put (write) or delete a file.", "list", "get", "put", "delete")
+	act.Required, act.Schema.Examples = true, []any{"get"}
+	on(a, route{
+		method: http.MethodGet, path: "/v2/network-volumes/{id}/link", id: "linkNetworkVolume", tag: "Network Volumes", summary: "Make a link to a file of a network volume",
+		text: "Returns a presigned request of S3 that does one thing with one file, for whoever has it, until it expires. It does not end with the key that " +
+			"made it, so keep it short. put and delete need s3:write. 400: the schedulers know no S3 server of the data center (code rule). " + textNoVolume,
+		scope: auth.Read(fleet.GroupS3), limit: limit.PerAccount, status: http.StatusOK, errors: []int{http.StatusBadRequest},
+		params: []*huma.Param{
+			volumeIDParam(), act,
+			lengthParam("key", "Path in the volume, of a folder with a slash at its end; to list: the folder, and none is the top.", maxLinkKey, "data/train.csv"),
+			lengthParam("cursor", "To list: the NextContinuationToken of the page before.", maxLinkCursor, "Y29udGludWU="),
+			countParam("expiresIn", "Seconds that it is good for; 300 if left out.", 1, 3600),
+		},
+		out: v2.VolumeLink{Method: "GET", URL: "https://s3.example.com/v8d2k9s4f1g6j3/data/train.csv?X-Amz-Signature=00", ExpiresAt: exampleTime(5)},
+	}, byID("network volume", linkVolume))
+}
+
+const (
+	maxLinkKey    = 1024
+	maxLinkCursor = 2048
+)
+
+func linkVolume(ctx context.Context, svc VolumeService, id fleet.VolumeID, c *call, _ *none) (*v2.VolumeLink, error) {
+	link, err := svc.LinkVolume(ctx, c.who, id, fleet.VolumeLinkRequest{
+		Act: fleet.LinkAct(c.args.text("do")), Key: c.args.text("key"), Cursor: c.args.text("cursor"), Life: time.Duration(c.args.number("expiresIn", 300)) * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &v2.VolumeLink{Method: link.Method, URL: v2.Hidden(link.URL), ExpiresAt: v2.At(link.ExpiresAt)}, nil
 }
 
 func volumeIDParam() *huma.Param { return pathParam("Network volume identifier.", "v8d2k9s4f1g6j3") }

@@ -111,6 +111,12 @@ type Use struct {
 	Util int `json:"util" doc:"Percent." minimum:"0" maximum:"100"`
 }
 
+// Measure is what was live of a pod at a moment.
+type Measure struct {
+	At      Time     `json:"at"`
+	Runtime *Runtime `json:"runtime"`
+}
+
 // RuntimePort is a live port mapping.
 type RuntimePort struct {
 	Private    int    `json:"private" doc:"Port in the container; of a symmetrical port the published one, where the host publishes it."`

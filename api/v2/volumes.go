@@ -60,3 +60,10 @@ type UpdateNetworkVolumeRequest struct {
 	Name *string `json:"name,omitempty" doc:"Name of the volume." minLength:"1" maxLength:"191" pattern:"^[^\\x00-\\x1f\\x7f-\\x9f]*$" patternDescription:"printable text" example:"datasets"`
 	Size *int    `json:"size,omitempty" doc:"GB of 10^9 bytes, not less than before. Pods that run have the room without a restart." minimum:"10" maximum:"4096" example:"200"`
 }
+
+// VolumeLink is a presigned request of S3.
+type VolumeLink struct {
+	Method    string `json:"method" doc:"GET, PUT or DELETE." example:"GET"`
+	URL       Hidden `json:"url" doc:"Where to send it, for whoever has it: without headers of S3, PUT with the file as its body."`
+	ExpiresAt Time   `json:"expiresAt" doc:"Until when."`
+}

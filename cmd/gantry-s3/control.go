@@ -33,6 +33,7 @@ const (
 type servingConfig struct {
 	Region  string   `json:"region"`
 	Domains []string `json:"domains,omitempty"`
+	Origins []string `json:"origins,omitempty"`
 	TLS     bool     `json:"tls,omitempty"`
 	Addr    string   `json:"addr"`
 	Metrics string   `json:"metrics,omitempty"` // where Prometheus asks; empty: nowhere

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,7 @@ type runCmd struct {
 	TLSCert       string   `name:"tls-cert" type:"path" help:"Certificate chain, PEM; without it clients are answered over plain HTTP. A changed file counts within a minute." placeholder:"FILE"`
 	TLSKey        string   `name:"tls-key" type:"path" help:"Key of the certificate, PEM." placeholder:"FILE"`
 	Domain        []string `help:"A bucket is also named by a host name BUCKET.DOMAIN; may be repeated." placeholder:"DOMAIN"`
+	ConsoleOrigin []string `help:"Origin of the web console, as in https://api.example.com, whose pages may list, read and write files; may be repeated." placeholder:"URL"`
 	Metrics       string   `default:"127.0.0.1:9414" help:"Address at which Prometheus reads metrics (/metrics), of loopback unless --metrics-tls-cert is given; empty: none." placeholder:"HOST:PORT"`
 	MaxPerAddress int      `default:"512" help:"Connections of one client address (an IPv6 /64 is one) at a time, of 4096 in all." placeholder:"N"`
 	User          string   `help:"User on the host that the serving process is, by name or number, who must own nothing; default: gantry-s3 where there is one, else 2147287040." placeholder:"NAME|UID"`
@@ -102,6 +104,11 @@ func (c *runCmd) validate() error {
 		faults = append(faults, fmt.Errorf("--max-per-address must be 1 to %d", maxClients))
 	}
 	faults = append(faults, c.Scrape.Validate(c.Metrics))
+	for _, o := range c.ConsoleOrigin {
+		if u, err := url.Parse(o); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || o != u.Scheme+"://"+u.Host {
+			faults = append(faults, fmt.Errorf("--console-origin %q must be an http or https address of a host, without a path", o))
+		}
+	}
 	for _, d := range c.Domain {
 		if strings.Trim(d, ".") == "" || strings.ContainsAny(d, "/: ") {
 			faults = append(faults, fmt.Errorf("--domain %q is not a domain name", d))
@@ -150,7 +157,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer func() { _ = file.Close() }()
 	s := &supervisor{
 		conf: servingConfig{
-			Region: c.Region, Domains: c.Domain, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version,
+			Region: c.Region, Domains: c.Domain, Origins: c.ConsoleOrigin, TLS: c.TLSCert != "", Addr: l.Addr().String(), Metrics: c.Metrics, Version: version,
 			Debug: log.Enabled(ctx, slog.LevelDebug), Alive: watchdog.Every(), PerAddress: c.MaxPerAddress, ScrapeTLS: c.Scrape.Used(),
 		},
 		who:    who,

@@ -81,7 +81,7 @@ func serve() error {
 		return fmt.Errorf("tell the supervisor: %w", err)
 	}
 	loops.Go(func() { seen.serve(ctx, conf, super, log) })
-	h := s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Log: log})
+	h := s3.New(s3.Config{Source: src, Region: conf.Region, Domains: conf.Domains, Origins: conf.Origins, Log: log})
 	loops.Go(func() { sayAlive(ctx, super, h, conf.Alive, log) })
 	return serveHTTP(ctx, l, seen.counted(h), log)
 }

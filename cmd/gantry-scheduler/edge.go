@@ -344,3 +344,27 @@ func (c *runCmd) proxyURL(listening net.Addr) string {
 	}
 	return scheme + "://" + net.JoinHostPort(c.ProxyDomain, port)
 }
+
+// s3URLs returns the addresses of --s3-url by data center, in lower case.
+func (c *runCmd) s3URLs() map[string]string {
+	out := map[string]string{}
+	for _, text := range c.S3URL {
+		center, address, _ := strings.Cut(text, "=")
+		out[strings.ToLower(center)] = strings.TrimRight(address, "/")
+	}
+	return out
+}
+
+// checkS3URLs refuses an --s3-url that no link can be below, or that would say more in the console's policy than an origin.
+func (c *runCmd) checkS3URLs() error {
+	for _, text := range c.S3URL {
+		center, address, _ := strings.Cut(text, "=")
+		u, err := url.Parse(strings.TrimRight(address, "/"))
+		if center == "" || err != nil || u.Scheme != "https" && u.Scheme != "http" || !s3Host.MatchString(u.Host) || u.String() != u.Scheme+"://"+u.Host {
+			return fmt.Errorf("--s3-url %q must be a data center, an equals sign, and an http or https address of a host without a path", text)
+		}
+	}
+	return nil
+}
+
+var s3Host = regexp.MustCompile(`^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?$`)

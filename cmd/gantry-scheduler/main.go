@@ -68,6 +68,7 @@ type runCmd struct {
 	Address           string        `help:"Address under which hosts and other schedulers reach the link port, when it is another one than before. It is kept." placeholder:"HOST:PORT"`
 	ProxyURL          string        `name:"proxy-url" help:"The proxy domain as users reach it, as in https://proxy.example.com, when a load balancer has another scheme or port than --listen." placeholder:"URL"`
 	APIURL            string        `name:"api-url" help:"The API as users reach it, as in https://api.example.com, for the addresses of files in results of public models; when not given, the address of --listen." placeholder:"URL"`
+	S3URL             []string      `name:"s3-url" help:"Data center and address of its S3 server as users reach it, as in EU-RO-1=https://s3.example.com; may be repeated. Links to files of network volumes and the console use it. Each scheduler must have the same." placeholder:"DATA-CENTER=URL"`
 	ModelHub          string        `default:"https://huggingface.co" help:"Address that hosts fetch the models of endpoints from: the public hub, or a mirror of its API. Each scheduler must have the same." placeholder:"URL"`
 	PodsMovable       bool          `name:"pods-movable" help:"Let drains move pods whose owners did not say whether they may be moved."`
 	StopGrace         time.Duration `default:"10s" help:"Time between SIGTERM and SIGKILL when a pod is stopped (at most 2m)."`
@@ -160,7 +161,7 @@ func (c *runCmd) validate() error {
 	if err := fleet.CheckModelHub(c.ModelHub); err != nil {
 		faults = append(faults, fmt.Errorf("--model-hub %w", err))
 	}
-	faults = append(faults, c.checkProxyURL(), c.checkAPIURL())
+	faults = append(faults, c.checkProxyURL(), c.checkAPIURL(), c.checkS3URLs())
 	return errors.Join(append(faults, c.frontFlags.validate())...)
 }
 

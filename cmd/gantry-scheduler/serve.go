@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +123,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		S3: s3.New(s3.Config{
 			Store: m.store, Backends: backends, Log: log,
 			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
+			Grant:  func(access string) (fleet.VolumeGrant, bool) { return d.service.VolumeGrant(access) },
 		}),
 		Workers: func(host fleet.HostID, stream agentrpc.Link_JobsServer) error { return d.workers.Serve(host, stream) },
 	})
@@ -148,7 +151,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: anywhere{m.node, d.reads}, Heard: d.gateways, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
-		ProxyURL: c.proxyURL(api), Movable: c.PodsMovable, Jobs: m.jobs,
+		ProxyURL: c.proxyURL(api), S3URLs: c.s3URLs(), Movable: c.PodsMovable, Jobs: m.jobs,
 	})
 	d.files = files.New(files.Config{
 		Store: m.store, Node: m.node, Sealer: m.sealer, URL: c.apiURL(api), HTTP: files.NewHTTP(), Log: log, Now: time.Now,
@@ -206,7 +209,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		Always: d.here,
 	})
-	d.console = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, Now: time.Now})
+	d.console = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, S3: slices.Sorted(maps.Values(c.s3URLs())), Now: time.Now})
 	return d, nil
 }
 

@@ -125,11 +125,19 @@ func (c *Client) sign(r *http.Request, b *Bucket, body []byte) {
 	}, "\n")
 	scope := day + "/" + b.Region + "/s3/aws4_request"
 	digest := sha256.Sum256([]byte(canonical))
+	signature := b.signature(day, algorithm+"\n"+stamp+"\n"+scope+"\n"+hex.EncodeToString(digest[:]))
+	r.Header.Set("Authorization", algorithm+" Credential="+b.AccessKey+"/"+scope+", SignedHeaders="+signed+", Signature="+signature)
+}
+
+const algorithm = "AWS4-HMAC-SHA256"
+
+// signature signs a text with the secret's key of a day.
+func (b *Bucket) signature(day, text string) string {
 	key := []byte("AWS4" + b.Secret.Reveal())
-	for _, part := range []string{day, b.Region, "s3", "aws4_request", "AWS4-HMAC-SHA256\n" + stamp + "\n" + scope + "\n" + hex.EncodeToString(digest[:])} {
+	for _, part := range []string{day, b.Region, "s3", "aws4_request", text} {
 		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(part))
+		mac.Write([]byte(part)) // a hash never fails
 		key = mac.Sum(nil)
 	}
-	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+b.AccessKey+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
+	return hex.EncodeToString(key)
 }

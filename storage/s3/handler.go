@@ -20,6 +20,7 @@ type Handler struct {
 	source   Source
 	region   string
 	domains  []string
+	origins  []string
 	log      *slog.Logger
 	limits   Limits
 	requests tokens
@@ -46,7 +47,7 @@ const maxIdleVolumes = 4096
 
 // New returns a handler. It starts nothing.
 func New(c Config) *Handler {
-	h := &Handler{source: c.Source, region: c.Region, log: c.Log, limits: c.Limits.withDefaults(), now: time.Now, volumes: map[string]*volume{}}
+	h := &Handler{source: c.Source, region: c.Region, origins: c.Origins, log: c.Log, limits: c.Limits.withDefaults(), now: time.Now, volumes: map[string]*volume{}}
 	for _, d := range c.Domains {
 		h.domains = append(h.domains, strings.ToLower(strings.Trim(d, ".")))
 	}
@@ -95,6 +96,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var id [8]byte
 	_, _ = rand.Read(id[:])
 	x := &exchange{h: h, w: w, r: r, control: http.NewResponseController(w), id: strings.ToUpper(hex.EncodeToString(id[:]))}
+	if h.fromPage(w, r) {
+		return
+	}
 	x.bucket, x.key = h.addressed(r.Host, r.URL.Path)
 	w.Header().Set("X-Amz-Request-Id", x.id)
 	x.awaken(r.ContentLength != 0)

@@ -52,6 +52,7 @@ type Config struct {
 	Source  Source
 	Region  string   // of the signatures
 	Domains []string // a host BUCKET.DOMAIN names the bucket; without port
+	Origins []string // whose pages may send requests and read the answers, such as "https://api.example.com"
 	Log     *slog.Logger
 	Limits  Limits
 }

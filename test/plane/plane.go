@@ -78,7 +78,7 @@ func open(t testing.TB, dir string) *Plane {
 	p.members = newMembers(p)
 	p.Service = scheduler.New(scheduler.Config{
 		Store: p.store, Node: node{p}, Dispatch: p.hosts, Storage: p.hosts, Sealer: p.sealer, Members: p.members, Clock: clock{p},
-		Log: slog.New(slog.DiscardHandler), Now: p.Now, ProxyURL: "https://proxy.example.com:8443",
+		Log: slog.New(slog.DiscardHandler), Now: p.Now, ProxyURL: "https://proxy.example.com:8443", S3URLs: map[string]string{"dev-1": "https://s3.example.com"},
 	})
 	return p
 }

@@ -41,7 +41,9 @@ type Config struct {
 	Backends volumes.Backends
 	// Secret opens the secret of an S3 key pair; nil: there are none.
 	Secret func(*fleet.S3Key) (fleet.Secret, error)
-	Log    *slog.Logger
+	// Grant knows the access keys of links to files of volumes; nil: there are none.
+	Grant func(access string) (fleet.VolumeGrant, bool)
+	Log   *slog.Logger
 }
 
 // Keys answers what hosts ask of access keys. Its methods are safe for concurrent use.
@@ -66,6 +68,11 @@ func (k *Keys) Admit(host fleet.HostID, in *agentrpc.S3AccessRequest, now time.T
 // region. Errors: as Admit's.
 func (k *Keys) Answer(id fleet.HostID, in *agentrpc.S3AccessRequest, now time.Time) (*agentrpc.S3AccessResponse, error) {
 	var f found
+	if k.Grant != nil {
+		if grant, ok := k.Grant(in.GetAccessKey()); ok {
+			f.grant = &grant
+		}
+	}
 	err := k.Store.View(func(v *state.View) error {
 		host, ok := v.Host(id)
 		switch {
@@ -116,19 +123,22 @@ func check(in *agentrpc.S3AccessRequest, now time.Time) error {
 // found is what the state has of an access key.
 type found struct {
 	key      fleet.S3Key
+	grant    *fleet.VolumeGrant // nil: key is one of the state
 	volumes  []fleet.Volume
 	backends map[fleet.BackendID]fleet.Backend
 }
 
 func (f *found) look(v *state.View, access string, center fleet.DataCenterID, now time.Time) error {
 	var ok bool
-	f.key, ok = state.Find[fleet.S3Key](v, access)
-	if owner, _ := v.Account(f.key.Account); !ok || owner.Suspended != nil || !f.key.ExpiresAt.IsZero() && !now.Before(f.key.ExpiresAt) {
+	if f.key, ok = state.Find[fleet.S3Key](v, access); f.grant != nil {
+		f.key, ok = fleet.S3Key{ID: access, Account: f.grant.Account, ReadOnly: f.grant.ReadOnly, ExpiresAt: f.grant.ExpiresAt}, true
+	}
+	if owner, known := v.Account(f.key.Account); !ok || !known || owner.Suspended != nil || !f.key.ExpiresAt.IsZero() && !now.Before(f.key.ExpiresAt) {
 		return errNoKey
 	}
 	f.backends = map[fleet.BackendID]fleet.Backend{}
 	for _, volume := range v.VolumesOf(f.key.Account) {
-		if volume.DataCenter != center || volume.State != fleet.VolumeReady {
+		if volume.DataCenter != center || volume.State != fleet.VolumeReady || f.grant != nil && volume.ID != f.grant.Volume {
 			continue
 		}
 		f.volumes = append(f.volumes, volume)
@@ -143,7 +153,7 @@ func (k *Keys) encode(f *found, in *agentrpc.S3AccessRequest) (*agentrpc.S3Acces
 	if k.Secret == nil {
 		return nil, errNoKey
 	}
-	secret, err := k.Secret(&f.key)
+	secret, err := k.secret(f)
 	if err != nil {
 		k.Log.Error("open the secret of an S3 key", "account", f.key.Account, "err", err)
 		return nil, status.Error(codes.Internal, "internal error")
@@ -169,6 +179,13 @@ func (k *Keys) encode(f *found, in *agentrpc.S3AccessRequest) (*agentrpc.S3Acces
 		}
 	}
 	return out, nil
+}
+
+func (k *Keys) secret(f *found) (fleet.Secret, error) {
+	if f.grant != nil {
+		return f.grant.Secret, nil
+	}
+	return k.Secret(&f.key)
 }
 
 // signingKey derives the key of AWS Signature Version 4 for one day and region of the service s3.
