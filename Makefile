@@ -43,7 +43,7 @@ setup: ## Install what is missing on this machine: Debian packages, Go
 	@scripts/setup.sh
 
 # A change of the API changes the types against which the console is checked.
-$(CONSOLE): $(TOOLS) scripts/console.sh $(shell find console -name node_modules -prune -o -name gen -prune -o -type f -print) \
+$(CONSOLE): $(TOOLS) scripts/console.sh docs/alerts.md $(shell find console -name node_modules -prune -o -name gen -prune -o -type f -print) \
 		$(shell find api/rest api/v2 api/admin fleet -name '*.go' ! -name '*_test.go')
 	scripts/console.sh
 

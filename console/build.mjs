@@ -13,7 +13,7 @@ const meta = join(here, 'gen/meta.json')
 rmSync(assets, { recursive: true, force: true })
 mkdirSync(assets, { recursive: true })
 execFileSync(process.env.ESBUILD, [
-  'src/main.tsx', '--bundle', '--splitting', '--format=esm', '--minify', '--target=es2022', '--jsx=automatic',
+  'src/main.tsx', '--bundle', '--splitting', '--format=esm', '--minify', '--target=es2022', '--jsx=automatic', '--loader:.md=text',
   '--jsx-import-source=preact', '--entry-names=[name]-[hash]', '--chunk-names=[name]-[hash]', `--outdir=${assets}`,
   `--metafile=${meta}`, '--legal-comments=eof', '--log-level=warning',
 ], { cwd: here, stdio: 'inherit' })

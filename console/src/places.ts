@@ -20,6 +20,8 @@ const nouns = () => import('./pages/nouns')
 const account = () => import('./pages/account')
 const endpoints = () => import('./pages/endpoints')
 const fleet = () => import('./pages/fleet')
+const gateways = () => import('./pages/gateways')
+const alerts = () => import('./pages/alerts')
 const operator = () => import('./pages/operator')
 const clusters = () => import('./pages/clusters')
 const pods = () => import('./pages/pods')
@@ -35,6 +37,7 @@ export const routes: Place[] = [
   place('/clusters', 'Clusters', () => clusters().then((m) => m.Clusters), { key: 'c' }),
   place('/clusters/:id', '', () => clusters().then((m) => m.ClusterPage)),
   place('/volumes', 'Volumes', () => nouns().then((m) => m.Volumes), { key: 'v' }),
+  place('/volumes/:id', '', () => import('./pages/volume').then((m) => m.VolumePage)),
   place('/templates', 'Templates', () => nouns().then((m) => m.Templates), { key: 't' }),
   place('/networks', 'Networks', () => account().then((m) => m.Networks), { key: 'n' }),
   place('/secrets', 'Secrets', () => nouns().then((m) => m.Secrets), { key: 's' }),
@@ -48,6 +51,10 @@ export const routes: Place[] = [
   place('/hosts', 'Hosts', () => fleet().then((m) => m.Hosts), { operator: true, key: 'h' }),
   place('/hosts/:id', '', () => fleet().then((m) => m.HostPage), { operator: true }),
   place('/schedulers', 'Schedulers', () => fleet().then((m) => m.Schedulers), { operator: true }),
+  place('/gateways', 'Gateways', () => gateways().then((m) => m.Gateways), { operator: true }),
+  place('/versions', 'Versions', () => gateways().then((m) => m.Versions), { operator: true }),
+  place('/alerts', 'Alerts', () => alerts().then((m) => m.Alerts), { operator: true, key: 'l' }),
+  place('/runbooks', '', () => alerts().then((m) => m.Runbooks), { operator: true }),
   place('/accounts', 'Accounts', () => operator().then((m) => m.Accounts), { operator: true }),
   place('/accounts/:id', '', () => operator().then((m) => m.AccountPage), { operator: true }),
   place('/prices', 'Prices', () => operator().then((m) => m.Prices), { operator: true }),

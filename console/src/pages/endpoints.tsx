@@ -195,8 +195,40 @@ function Jobs({ of: e }: { of: Endpoint }) {
   )
 }
 
+/** The plain values of an example as fields, each of the kind that its value has; what is none of these stays JSON. */
+function Inputs({ of: text, change }: { of: string; change(text: string): void }) {
+  const [example] = useState<{ [name: string]: unknown }>(() => {
+    const value = JSON.parse(text) as unknown
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as { [name: string]: unknown }) : {}
+  })
+  const [now, set] = useState(example)
+  const put = (name: string, value: unknown) => {
+    set({ ...now, [name]: value })
+    change(JSON.stringify({ ...now, [name]: value }, null, 2))
+  }
+  return (
+    <>
+      {Object.keys(example).length === 0 && <p class="dim">The example is no object with names: it is written as JSON.</p>}
+      {Object.entries(example).map(([name, was]) => (typeof was === 'boolean'
+        ? <label key={name} class="check"><input type="checkbox" checked={now[name] as boolean} onChange={(ev) => put(name, ev.currentTarget.checked)} />{name}</label>
+        : <Field key={name} label={name}>{typeof was === 'number'
+          ? <input type="number" step="any" value={String(now[name])} onInput={(ev) => put(name, ev.currentTarget.valueAsNumber || 0)} />
+          : typeof was === 'string' ? <textarea rows={Math.min(6, was.split('\n').length)} value={now[name] as string} onInput={(ev) => put(name, ev.currentTarget.value)} />
+            : <textarea class="code" rows={3} defaultValue={JSON.stringify(was)} onChange={(ev) => {
+              try {
+                put(name, JSON.parse(ev.currentTarget.value))
+                ev.currentTarget.setCustomValidity('')
+              } catch {
+                ev.currentTarget.setCustomValidity('This is no JSON.')
+              }
+            }} />}</Field>))}
+    </>
+  )
+}
+
 function Try({ of: e }: { of: Endpoint }) {
   const [input, set] = useState('{\n  "text": "hello"\n}')
+  const [fields, split] = useState(false)
   const [answer, show] = useState<Job>()
   const [error, fail] = useState<Error>()
   const [busy, wait] = useState(false)
@@ -205,7 +237,7 @@ function Try({ of: e }: { of: Endpoint }) {
     body = JSON.stringify({ input: JSON.parse(input) })
   } catch { /* it is told below */ }
   return (
-    <Card title="Submit a job and wait for its result">
+    <Card title="Submit a job and wait for its result" actions={<button type="button" disabled={!body} onClick={() => split(!fields)}>{fields ? 'As JSON' : 'As a form'}</button>}>
       <form onSubmit={async (ev) => {
         ev.preventDefault()
         wait(true)
@@ -217,7 +249,7 @@ function Try({ of: e }: { of: Endpoint }) {
         }
         wait(false)
       }}>
-        <Field label="Input, as JSON" hint={body ? undefined : <span class="bad">This is no JSON.</span>}><textarea class="code" rows={6} value={input} onInput={(ev) => set(ev.currentTarget.value)} spellcheck={false} /></Field>
+        {fields ? <Inputs of={input} change={set} /> : <Field label="Input, as JSON" hint={body ? undefined : <span class="bad">This is no JSON.</span>}><textarea class="code" rows={6} value={input} onInput={(ev) => set(ev.currentTarget.value)} spellcheck={false} /></Field>}
         <button type="submit" class="primary" disabled={busy || !body}>{busy ? 'It runs…' : 'Run'}</button>
       </form>
       <Failure of={error} />

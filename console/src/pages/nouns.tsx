@@ -3,14 +3,14 @@ import { call, json, type Schemas } from '../api'
 import { moment, size, usd } from '../format'
 import { useLive } from '../live'
 import { Asking, NounPage, Once } from '../parts/noun'
-import { attempt, Badge, Bar, Card, Cli, Dialog, Failure, Field, Link, Page, When } from '../ui'
+import { attempt, Badge, Bar, Card, Cli, Dialog, Failure, Field, Link, Page, Sure, When } from '../ui'
 import { variables } from './pod'
 
 type Volume = Schemas['NetworkVolume']
 type Key = Schemas['Key']
 type Template = Schemas['Template']
 
-function Grow({ of: v }: { of: Volume }) {
+export function Grow({ of: v }: { of: Volume }) {
   const [open, set] = useState(false)
   return (
     <>
@@ -23,8 +23,6 @@ function Grow({ of: v }: { of: Volume }) {
           <Field label="Name"><input name="name" defaultValue={v.name} required /></Field>
           <Field label="Size, GB" hint="It may grow, never shrink."><input name="size" type="number" min={v.size} defaultValue={String(v.size)} required /></Field>
         </Asking>
-        <p class="dim">Files, over S3 with an S3 key:</p>
-        <Cli line={`aws s3 ls s3://${v.id}/ --endpoint-url <the S3 address of ${v.dataCenter}> --region ${v.dataCenter}`} />
       </Dialog>}
     </>
   )
@@ -51,7 +49,7 @@ export const Volumes = () => (
     empty: ['You have no network volumes. Their files outlive pods, and many pods may share one.', 'gantry volume create data --size 10 --data-center dev-1'],
     loses: 'All files in it are removed.', Form: NewVolume,
     columns: [
-      { name: 'Name', narrow: true, sort: (v) => v.name, cell: (v) => <span title={v.id}>{v.name}</span> },
+      { name: 'Name', narrow: true, sort: (v) => v.name, cell: (v) => <Link to={`/volumes/${v.id}`} title={v.id}>{v.name}</Link> },
       { name: 'Status', narrow: true, sort: (v) => v.status, cell: (v) => <span title={v.statusReason ?? ''}><Badge of={v.status} /> {v.statusReason}</span> },
       { name: 'Id', cell: (v) => <code>{v.id}</code> },
       { name: 'Data center', sort: (v) => v.dataCenter, cell: (v) => v.dataCenter },
@@ -64,35 +62,43 @@ export const Volumes = () => (
   }} />
 )
 
-const NewTemplate = ({ done }: { done(): void }) => (
-  <Asking act={async (read) => {
-    const ports = read('ports').split(/[\s,]+/).filter(Boolean)
-    await call('post', '/v2/templates', {
-      once: crypto.randomUUID(), body: {
-        name: read('name'), image: read('image'), category: read('category') as Template['category'], ...(read('args') && { args: read('args') }), disk: Number(read('disk')),
-        ...(ports.length && { ports }), env: variables(read('env')), serverless: read('for') === 'workers',
-      },
-    })
-    done()
-  }}>
-    <Field label="Name"><input name="name" required autoFocus /></Field>
-    <Field label="Image"><input name="image" class="mono" required placeholder="docker.io/me/train:1" /></Field>
-    <Field label="Arguments"><input name="args" class="mono" /></Field>
-    <div class="columns">
-      <Field label="For"><select name="for"><option value="pods">Pods</option><option value="workers">Workers of endpoints</option></select></Field>
-      <Field label="Category"><select name="category"><option>NVIDIA</option><option>CPU</option><option>AMD</option></select></Field>
-      <Field label="Container disk, GB"><input name="disk" type="number" min={1} defaultValue="10" /></Field>
-      <Field label="Ports"><input name="ports" class="mono" placeholder="8888/http, 22/tcp" /></Field>
-    </div>
-    <Field label="Environment" hint="One NAME=value a line."><textarea name="env" class="code" rows={3} /></Field>
-  </Asking>
-)
+function TemplateForm({ of: t, done }: { of?: Template; done(): void }) {
+  return (
+    <Asking label={t ? 'Change' : 'Create'} act={async (read) => {
+      const ports = read('ports').split(/[\s,]+/).filter(Boolean)
+      const body = {
+        name: read('name'), image: read('image'), category: read('category') as Template['category'], ...((t || read('args')) && { args: read('args') }), disk: Number(read('disk')),
+        ...((t || ports.length > 0) && { ports }), env: variables(read('env')),
+      }
+      if (t) await call('patch', '/v2/templates/{id}', { path: { id: t.id }, body: { ...body, public: read('public') === 'on' } })
+      else await call('post', '/v2/templates', { once: crypto.randomUUID(), body: { ...body, serverless: read('for') === 'workers' } })
+      done()
+    }}>
+      <Field label="Name"><input name="name" required autoFocus defaultValue={t?.name} /></Field>
+      <Field label="Image"><input name="image" class="mono" required placeholder="docker.io/me/train:1" defaultValue={t?.image} /></Field>
+      <Field label="Arguments"><input name="args" class="mono" defaultValue={t?.args} /></Field>
+      <div class="columns">
+        {!t && <Field label="For"><select name="for"><option value="pods">Pods</option><option value="workers">Workers of endpoints</option></select></Field>}
+        <Field label="Category"><select name="category" defaultValue={t?.category}><option>NVIDIA</option><option>CPU</option><option>AMD</option></select></Field>
+        <Field label="Container disk, GB"><input name="disk" type="number" min={1} defaultValue={String(t?.disk ?? 10)} /></Field>
+        <Field label="Ports"><input name="ports" class="mono" placeholder="8888/http, 22/tcp" defaultValue={t?.ports.join(', ')} /></Field>
+      </div>
+      <Field label="Environment" hint="One NAME=value a line."><textarea name="env" class="code" rows={3} defaultValue={Object.entries(t?.env ?? {}).map(([k, v]) => `${k}=${v}`).join('\n')} /></Field>
+      {t && <label class="check"><input type="checkbox" name="public" defaultChecked={t.public} />Public: every account may use it, and read its environment</label>}
+    </Asking>
+  )
+}
+
+function ChangeTemplate({ of: t }: { of: Template }) {
+  const [open, set] = useState(false)
+  return <><button type="button" onClick={() => set(true)}>Change</button>{open && <Dialog title={`Change ${t.name}`} close={() => set(false)}><TemplateForm of={t} done={() => set(false)} /></Dialog>}</>
+}
 
 export const Templates = () => (
   <NounPage<Template> of={{
     title: 'Templates', one: 'template', url: '/v2/templates', field: 'templates', kind: 'template', id: (t) => t.id, name: (t) => t.name, text: (t) => `${t.name} ${t.image} ${t.id}`,
     empty: ['You have no templates. A template is what a pod is made from, under a name.', 'gantry template create train docker.io/me/train:1 --port 8888/http'],
-    loses: 'Pods and endpoints made from it go on.', Form: NewTemplate,
+    loses: 'Pods and endpoints made from it go on.', Form: TemplateForm,
     columns: [
       { name: 'Name', narrow: true, sort: (t) => t.name, cell: (t) => <span title={t.id}>{t.name}</span> },
       { name: 'Image', sort: (t) => t.image, cell: (t) => <code>{t.image}</code> },
@@ -101,6 +107,7 @@ export const Templates = () => (
       { name: 'Ports', cell: (t) => t.ports.join(', ') || '–' },
       { name: 'Public', cell: (t) => (t.public ? 'yes' : 'no') },
       { name: 'Created', sort: (t) => t.createdAt, cell: (t) => <When at={t.createdAt} /> },
+      { name: 'Change', cell: (t) => <ChangeTemplate of={t} /> },
       { name: 'Use', narrow: true, cell: (t) => <Link class="button" to={t.serverless ? `/endpoints/new?template=${t.id}` : `/pods/new?template=${t.id}`}>Use</Link> },
     ],
   }} />
@@ -128,19 +135,37 @@ export const Secrets = () => (
   }} />
 )
 
-const NewKey = ({ done }: { done(shown: preact.ComponentChildren): void }) => (
-  <Asking act={async (read) => {
-    const days = Number(read('days'))
-    const made = await call('post', '/v2/account/keys', {
-      body: { name: read('name'), preset: read('preset') as 'all', ...(days && { expiresAt: new Date(Date.now() + days * 86400000).toISOString() }) },
-    })
-    done(<Once what="The key" text={made.apiKey} />)
-  }}>
-    <Field label="Name"><input name="name" required autoFocus /></Field>
-    <Field label="May do" hint="Finer permissions: gantry key create --permission."><select name="preset"><option value="all">Everything in this account</option><option value="readOnly">Read alone</option><option value="restricted">What its endpoints are for</option></select></Field>
-    <Field label="Ends after days" hint="Empty: never."><input name="days" type="number" min={1} /></Field>
-  </Asking>
-)
+const groups = ['pods', 'serverless', 'templates', 'networkVolumes', 'registries', 'catalog', 'billing', 'account', 'graphql', 's3'] as const
+
+function NewKey({ done }: { done(shown: preact.ComponentChildren): void }) {
+  const [preset, pick] = useState('all')
+  const [invoke, allow] = useState('none')
+  const endpoints = useLive<Schemas['EndpointList']>(invoke === 'some' ? '/v2/serverless' : null, () => false)
+  return (
+    <Asking act={async (read, all) => {
+      const days = Number(read('days'))
+      const permissions = Object.fromEntries(groups.map((g) => [g, read(g)]).filter(([, a]) => a))
+      const made = await call('post', '/v2/account/keys', {
+        body: {
+          name: read('name'), preset: preset as 'all', ...(Object.keys(permissions).length > 0 && { permissions }), ...(days && { expiresAt: new Date(Date.now() + days * 86400000).toISOString() }),
+          ...(preset === 'restricted' && invoke !== 'none' && { invoke: invoke === 'all' ? 'all' as const : all('endpoint') }),
+        },
+      })
+      done(<Once what="The key" text={made.apiKey} />)
+    }}>
+      <Field label="Name"><input name="name" required autoFocus /></Field>
+      <div class="columns">
+        <Field label="May do"><select name="preset" value={preset} onChange={(e) => pick(e.currentTarget.value)}><option value="all">Everything in this account</option><option value="readOnly">Read alone</option><option value="restricted">Only what is chosen below</option></select></Field>
+        <Field label="Ends after days" hint="Empty: never."><input name="days" type="number" min={1} /></Field>
+      </div>
+      <details open={preset === 'restricted'}><summary>Groups of routes</summary>
+        <div class="columns">{groups.map((g) => <Field key={g} label={g.replace(/([A-Z])/g, ' $1').toLowerCase()}><select name={g}><option value="">{preset === 'restricted' ? 'none' : 'as above'}</option>{preset !== 'restricted' && <option>none</option>}<option>read</option><option>write</option></select></Field>)}</div>
+        {preset === 'restricted' && <Field label="Runs jobs of"><select value={invoke} onChange={(e) => allow(e.currentTarget.value)}><option value="none">no endpoint</option><option value="all">all endpoints</option><option value="some">some endpoints</option></select></Field>}
+        {invoke === 'some' && endpoints.value?.endpoints.map((e) => <label key={e.id} class="check"><input type="checkbox" name="endpoint" value={e.id} />{e.name}</label>)}
+      </details>
+    </Asking>
+  )
+}
 
 function Disable({ of: k }: { of: Key }) {
   return <button type="button" onClick={() => void attempt(`${k.name} was ${k.disabled ? 'enabled' : 'disabled'}.`, () => call('patch', '/v2/account/keys/{id}', { path: { id: k.id }, body: { disabled: !k.disabled } }))}>{k.disabled ? 'Enable' : 'Disable'}</button>
@@ -201,6 +226,29 @@ export const S3Keys = () => (
   }} />
 )
 
+/** Where the account's events are sent. */
+function Hook({ of: h, done }: { of: Schemas['Account']['webhook']; done(): void }) {
+  const set = (what: string, webhook: NonNullable<Schemas['UpdateAccountSettingsRequest']['webhook']> | null) => attempt(what, () => call('patch', '/v2/account', { body: { webhook } })).then((good) => good && done())
+  return (
+    <Card title="Webhook" actions={h && <Sure label="Delete the webhook" ask={<p>Events are sent to <b>{h.address}</b> no more.</p>} act={() => void set('The webhook was deleted.', null)} />}>
+      {h ? <>
+        <p>Events are sent to <code>{h.address}</code>, {h.signed ? 'signed' : 'not signed'}: {h.kinds.join(', ')}.</p>
+        <p class={`note ${h.error ? 'bad' : 'ok'}`}>{h.error ? `The last call was given up: ${h.error}` : h.at ? <>The last call was taken <When at={h.at} />.</> : 'Nothing has been sent yet.'}</p>
+      </> : <p class="dim">Events are sent nowhere. A webhook is told of what changes in the account.</p>}
+      <Asking label={h ? 'Replace' : 'Create'} act={async (read) => {
+        const kinds = read('kinds').split(/[\s,]+/).filter(Boolean)
+        await set('The webhook was saved.', { url: read('url'), ...(read('secret') && { secret: read('secret') }), ...(kinds.length > 0 && { kinds }) })
+      }}>
+        <div class="columns">
+          <Field label="URL"><input name="url" type="url" required placeholder="https://ops.example.com/gantry" /></Field>
+          <Field label="Secret" hint="Calls are signed under it. Empty: as it is."><input name="secret" type="password" minLength={16} autoComplete="new-password" /></Field>
+          <Field label="Kinds of events" hint="Such as pod, low-balance. Empty: all."><input name="kinds" class="mono" /></Field>
+        </div>
+      </Asking>
+    </Card>
+  )
+}
+
 /** What holds for the whole account. */
 export function Account() {
   const account = useLive<Schemas['Account']>('/v2/account', (e) => ['account', 'balance', 'low-balance'].includes(e.kind))
@@ -220,8 +268,8 @@ export function Account() {
             <Field label="Tell below a balance of, USD" hint="Empty: never."><input name="low" type="number" step="0.01" defaultValue={a.lowBalance?.toString() ?? ''} /></Field>
           </div>
         </Asking>
-        {a.webhook && <p>Events are sent to <code>{a.webhook.address}</code>. {a.webhook.error && <span class="bad">{a.webhook.error}</span>}</p>}
       </Card>}
+      {a && <Hook of={a.webhook} done={account.reload} />}
       <Failure of={keys.error} />
       {keys.value && <Card title="SSH keys">
         <Asking key={keys.value.keys.join()} label="Save" act={async (read) => {

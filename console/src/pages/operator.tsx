@@ -93,6 +93,42 @@ function GPUPrices() {
   ]} /><Cli line="gantry admin gpu-type list" /></>
 }
 
+type CPU = Schemas['CPUFlavorEntry']
+
+function Flavor({ of: f, done }: { of?: CPU; done(): void }) {
+  const [open, set] = useState(false)
+  return (
+    <>
+      <button type="button" class={f ? '' : 'primary'} onClick={() => set(true)}>{f ? 'Change' : 'New flavor'}</button>
+      {open && <Dialog title={f?.name ?? 'New flavor'} close={() => set(false)}><Asking label="Save" act={async (read) => {
+        await call('put', '/admin/v1/cpu-flavors/{id}', { path: { id: f?.id ?? read('id') }, body: {
+          name: read('name'), group: read('group'), vcpu: { min: Number(read('min')), max: Number(read('max')) }, ramGbPerVcpu: Number(read('ram')), diskGbPerVcpu: Number(read('disk')),
+          price: { securePerVcpu: Number(read('secure')), serverlessPerVcpu: Number(read('serverless')) },
+        } })
+        set(false)
+        done()
+      }}>
+        <div class="columns">
+          {!f && <Field label="Id"><input name="id" required autoFocus placeholder="cpu3g" /></Field>}
+          <Field label="Name"><input name="name" required defaultValue={f?.name} /></Field><Field label="Group"><input name="group" required defaultValue={f?.group} /></Field>
+          <Field label="vCPUs at least"><input name="min" type="number" min={1} required defaultValue={String(f?.vcpu.min ?? 2)} /></Field><Field label="vCPUs at most"><input name="max" type="number" min={1} required defaultValue={String(f?.vcpu.max ?? 32)} /></Field>
+          <Field label="GB of memory for each"><input name="ram" type="number" step="0.5" min={0.5} required defaultValue={String(f?.ramGbPerVcpu ?? 4)} /></Field><Field label="GB of disk at most for each"><input name="disk" type="number" min={1} required defaultValue={String(f?.diskGbPerVcpu ?? 10)} /></Field>
+          <Field label="USD per vCPU and hour"><input name="secure" type="number" step="0.001" min={0} required defaultValue={String(f?.price.securePerVcpu ?? '')} /></Field><Field label="of workers"><input name="serverless" type="number" step="0.001" min={0} required defaultValue={String(f?.price.serverlessPerVcpu ?? '')} /></Field>
+        </div>
+      </Asking></Dialog>}
+    </>
+  )
+}
+
+function CPUPrices() {
+  const list = useOnce<Schemas['CPUFlavorEntryList']>('/admin/v1/cpu-flavors')
+  return <><Failure of={list.error} /><Table label="CPU flavors" rows={list.value?.cpuFlavors ?? []} loading={!list.value && !list.error} id={(f) => f.id} text={(f) => `${f.id} ${f.name}`} filters={<Flavor done={list.reload} />} empty={<p class="empty">No CPU flavors.</p>} columns={[
+    { name: 'Flavor', narrow: true, sort: (f) => f.id, cell: (f) => <span title={f.name}>{f.id}</span> }, { name: 'Group', cell: (f) => f.group }, { name: 'vCPUs', cell: (f) => `${f.vcpu.min}–${f.vcpu.max}` }, { name: 'Memory each', number: true, cell: (f) => `${f.ramGbPerVcpu} GB` },
+    { name: 'USD / vCPU h', number: true, narrow: true, sort: (f) => f.price.securePerVcpu, cell: (f) => usd(f.price.securePerVcpu, 3) }, { name: 'Of workers', number: true, cell: (f) => usd(f.price.serverlessPerVcpu, 3) },
+    { name: '', narrow: true, cell: (f) => <><Flavor of={f} done={list.reload} /> <Sure label="Delete" word={f.id} ask={<p>No new pod can have it.</p>} act={() => void attempt(`${f.id} was deleted.`, () => call('delete', '/admin/v1/cpu-flavors/{id}', { path: { id: f.id } }).then(list.reload))} /></> },
+  ]} /><Cli line="gantry admin cpu-flavor list" /></>
+}
+
 function StoragePrices() {
   const prices = useOnce<Schemas['StoragePrices']>('/admin/v1/storage-prices')
   const v = prices.value
@@ -102,4 +138,4 @@ function StoragePrices() {
   }}><div class="columns">{Object.entries(v).map(([k, n]) => <Field key={k} label={k.replace(/([A-Z])/g, ' $1').toLowerCase()}><input name={k} type="number" step="0.001" min={0} defaultValue={String(n)} required /></Field>)}</div></Asking></Card>}<Cli line="gantry admin storage-prices get" /></>
 }
 
-export const Prices = () => <Page wide title="Prices"><Tabs names={['GPUs', 'Storage']}>{(tab) => (tab === 'GPUs' ? <GPUPrices /> : <StoragePrices />)}</Tabs></Page>
+export const Prices = () => <Page wide title="Prices"><Tabs names={['GPUs', 'CPUs', 'Storage']}>{(tab) => (tab === 'GPUs' ? <GPUPrices /> : tab === 'CPUs' ? <CPUPrices /> : <StoragePrices />)}</Tabs></Page>

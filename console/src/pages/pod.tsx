@@ -112,7 +112,7 @@ function Summary({ of: p }: { of: Pod }) {
         <Facts of={[
           ['Compute', compute(p)], ['Cost', `${usd(p.cost)} / h`], ['Image', <code key="i">{p.image}</code>], ['Arguments', p.args && <code key="a">{p.args}</code>], ['Data center', p.dataCenterId], ['Host', p.hostId],
           ['Container disk', `${p.disk} GB`], ['Persistent mount', p.mounts.persistent && `${p.mounts.persistent.size} GB at ${p.mounts.persistent.path}`],
-          ['Network volume', p.mounts.network?.map((m) => <Link key={m.volumeId} to="/volumes">{m.volumeId} at {m.path}</Link>)],
+          ['Network volume', p.mounts.network?.map((m) => <Link key={m.volumeId} to={`/volumes/${m.volumeId}`}>{m.volumeId} at {m.path}</Link>)],
           ['Created', moment(p.createdAt)], ['Started', p.startedAt && moment(p.startedAt)], ['Starts', p.incarnation], ['Uptime', r && duration(r.uptime * 1000)],
           ['Interruptible', p.interruptible && `bids ${usd(p.bidPerGpu ?? 0)} per GPU and hour`], ['Private network', p.globalNetworking.enabled && (p.globalNetworking.internalDns ?? 'yes')],
           ['Locked', p.locked ? 'yes' : 'no'], ['Stops at', p.stopAfter && moment(p.stopAfter)], ['Ends at', p.terminateAfter && moment(p.terminateAfter)],

@@ -26,7 +26,7 @@ function entry(line: string): Entry | undefined {
 const join = (folder: string, name: string) => `${folder === '/' ? '' : folder}/${name}`
 
 /** Gives a file to whoever looks, under a name that can be saved anywhere. */
-function save(data: Blob, name: string) {
+export function save(data: Blob, name: string) {
   const a = document.createElement('a')
   a.href = URL.createObjectURL(data)
   a.download = printable(name).replace(/[/\\]/g, '_')

@@ -1,6 +1,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import type uPlot from 'uplot'
-import { call, type Schemas } from '../api'
+import { ApiError, type Schemas } from '../api'
+import { follow } from '../sse'
 import { Card, Cli, Failure } from '../ui'
 import { Chart } from './chart'
 
@@ -9,7 +10,6 @@ interface Sample {
   of: NonNullable<Schemas['Pod']['runtime']>
 }
 
-const every = 5000 // ms; measures are no events, so they are read while somebody looks
 const most = 720
 
 export function Metrics({ id, running }: { id: string; running: boolean }) {
@@ -17,28 +17,17 @@ export function Metrics({ id, running }: { id: string; running: boolean }) {
   const [error, fail] = useState<Error>()
   useEffect(() => {
     if (!running) return
-    const stop = new AbortController()
-    let timer: ReturnType<typeof setTimeout>
-    const look = async () => {
-      if (!document.hidden) {
-        try {
-          const { runtime } = await call('get', '/v2/pods/{id}', { path: { id }, signal: stop.signal })
-          if (runtime) set((s) => [...s.slice(-most), { at: Date.now() / 1000, of: runtime }])
-          fail(undefined)
-        } catch (e) {
-          if (!stop.signal.aborted) fail(e as Error)
-        }
-      }
-      if (!stop.signal.aborted) timer = setTimeout(look, every)
-    }
-    void look()
-    return () => {
-      stop.abort()
-      clearTimeout(timer)
-    }
+    return follow(`/v2/pods/${encodeURIComponent(id)}/metrics`, {
+      state: (_, e) => fail(e),
+      message: (m) => {
+        if (m.name === 'error') return fail(new ApiError(0, JSON.parse(m.data) as Schemas['Problem']))
+        const { at, runtime } = JSON.parse(m.data) as { at: string; runtime: Sample['of'] | null }
+        if (runtime) set((s) => [...s.slice(-most), { at: Date.parse(at) / 1000, of: runtime }])
+      },
+    })
   }, [id, running])
   if (!running) return <p class="note">Only a pod that runs is measured.</p>
-  if (samples.length < 2) return <><Failure of={error} /><p class="dim" role="status">The first measures are on their way: one comes every {every / 1000} seconds.</p></>
+  if (samples.length < 2) return <><Failure of={error} /><p class="dim" role="status">The first measures are on their way: one comes every 5 seconds.</p></>
   const x = samples.map((s) => s.at)
   const gpus = samples.at(-1)?.of.gpus.length ?? 0
   const data = (...ys: number[][]): uPlot.AlignedData => [x, ...ys]
@@ -53,7 +42,7 @@ export function Metrics({ id, running }: { id: string; running: boolean }) {
         <Card title="GPUs, per cent busy"><Chart label="GPUs" max={100} unit="%" series={each.map((i) => `GPU ${i}`)} data={data(...each.map((i) => samples.map((s) => s.of.gpus[i]?.util ?? 0)))} /></Card>
         <Card title="GPU memory, per cent"><Chart label="GPU memory" max={100} unit="%" series={each.map((i) => `GPU ${i}`)} data={data(...each.map((i) => samples.map((s) => s.of.gpus[i]?.memoryUtil ?? 0)))} /></Card>
       </div>}
-      <p class="dim">Measured every {every / 1000} seconds from the moment at which this page was opened. Longer histories are Prometheus’s.</p>
+      <p class="dim">Measured every 5 seconds from the moment at which this page was opened. Longer histories are Prometheus’s.</p>
       <Cli line={`gantry pod get ${id} -o jsonpath='{.runtime}'`} />
     </>
   )

@@ -54,7 +54,7 @@ export function NounPage<T>({ of: n }: { of: Noun<T> }) {
 }
 
 /** A form whose values are read when it is sent. */
-export function Asking({ children, act, label = 'Create' }: { children: ComponentChildren; act(read: (name: string) => string): Promise<void>; label?: string }) {
+export function Asking({ children, act, label = 'Create' }: { children: ComponentChildren; act(read: (name: string) => string, all: (name: string) => string[]): Promise<void>; label?: string }) {
   const [error, fail] = useState<Error>()
   const [busy, wait] = useState(false)
   return (
@@ -63,7 +63,7 @@ export function Asking({ children, act, label = 'Create' }: { children: Componen
       const data = new FormData(e.currentTarget)
       wait(true)
       try {
-        await act((name) => String(data.get(name) ?? '').trim())
+        await act((name) => String(data.get(name) ?? '').trim(), (name) => data.getAll(name).map(String))
       } catch (e) {
         fail(e as Error)
       }
