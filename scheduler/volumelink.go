@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"encoding/base32"
 	"encoding/hex"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -51,10 +50,12 @@ func (s *Service) LinkVolume(ctx context.Context, who fleet.Principal, id fleet.
 		return fleet.VolumeLink{}, err
 	}
 	bucket := objects.Bucket{Endpoint: endpoint, Region: string(view.Volume.DataCenter), Name: string(id), AccessKey: access, Secret: secret}
-	method, name, query := http.MethodGet, q.Key, url.Values{}
+	method, name, query := "GET", q.Key, url.Values{}
 	switch q.Act {
-	case fleet.LinkPut, fleet.LinkDelete:
-		method = map[fleet.LinkAct]string{fleet.LinkPut: http.MethodPut, fleet.LinkDelete: http.MethodDelete}[q.Act]
+	case fleet.LinkPut:
+		method = "PUT"
+	case fleet.LinkDelete:
+		method = "DELETE"
 	case fleet.LinkList:
 		name, query = "", url.Values{"list-type": {"2"}, "delimiter": {"/"}, "encoding-type": {"url"}, "max-keys": {pageOfFiles}, "prefix": {q.Key}}
 		if q.Cursor != "" {

@@ -207,7 +207,7 @@ func openWorld(t failer, dir string) *world {
 	}
 	w := &world{t: t, store: store, reach: &edge{}, now: begin()}
 	w.svc = New(Config{
-		Store: store, Node: w, Dispatch: w.reach, Storage: w.reach, Sealer: sealer, Now: w.clock,
+		Store: store, Node: w, Dispatch: w.reach, Storage: w.reach, Sealer: sealer, Now: w.clock, S3URLs: map[string]string{"eu-1": "https://s3.test"},
 		Log: slog.New(slog.NewTextHandler(w, nil)),
 	})
 	ca, err := pki.NewCA(fleet.NewID(), begin())

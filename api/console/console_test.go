@@ -260,7 +260,7 @@ func TestFilesAreServedAsTheBuildWroteThem(t *testing.T) {
 			h.Get("Content-Encoding") != row.enc {
 			t.Errorf("%s %s: %d %q %v", row.method, row.path, w.Code, w.Body, h)
 		}
-		if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" {
+		if p := h.Get("Content-Security-Policy"); !strings.Contains(p, "default-src 'none'") || !strings.Contains(p, " connect-src 'self' https://s3.test;") || strings.Contains(p, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %s: %v", row.method, row.path, h)
 		}
 	}

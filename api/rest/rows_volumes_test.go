@@ -12,7 +12,7 @@ import (
 
 func init() {
 	addRows(volumeCreateRows, "201 network volume", "400 no storage of the tier", "replayed create of what is gone")
-	addRows(volumeRows, "200 network volumes", "200 network volume changed", "400 network volume shrinks", "204 network volume", "400 network volume in use")
+	addRows(volumeRows, "200 network volumes", "200 network volume changed", "400 network volume shrinks", "204 network volume", "400 network volume in use", "200 link to a file")
 	addRows(volumeV1Rows, "v1 list is an array", "v1 network volume", "v1 errors have error and message")
 	addRows(volumeElsewhereRows)
 }
@@ -136,7 +136,16 @@ func volumeRows() []row {
 	}
 	foreign := patch("foreign", "404 foreign object", `{"size":200}`)
 	foreign.key = plane.Other
+	link := func(name, rule, query, key string) row {
+		return volumeRow("link-"+name, rule, "GET", volumeID+"/link?"+query, key, "", ownVolume)
+	}
+	const linked = "200 link to a file"
 	return []row{
+		link("list", linked, "do=list", plane.Reader), link("list-folder", linked, "do=list&key=a%20b%2F&cursor=next", plane.Reader), link("get", linked, "do=get&key=data%2Fx&expiresIn=60", plane.Reader),
+		link("put", linked, "do=put&key=data%2Fx", plane.User), link("delete", linked, "do=delete&key=data%2F", plane.User),
+		link("put-reader", "403 key without the permission", "do=put&key=x", plane.Reader), link("up", "422 parameter", "do=get&key=..%2Fx", plane.User),
+		link("none", "422 parameter", "do=get", plane.User), link("what", "422 parameter", "do=burn&key=x", plane.User), link("long", "422 parameter", "do=get&key=x&expiresIn=3601", plane.User),
+		link("foreign", "404 foreign object", "do=list", plane.Other),
 		volumeRow("list", list, "GET", "", plane.Reader, "", ownVolume), volumeRow("list-none", list, "GET", "", plane.User, "", nil),
 		volumeRow("list-no-permission", "403 key without the permission", "GET", "", plane.User, "", noVolumes),
 		get("ready", seen(42_000_000_000, "")), get("creating", creating), get("not-heard", unheard), get("full", full),

@@ -41,6 +41,7 @@ func TestSettings(t *testing.T) {
 		"go together":           func(c *runCmd) { c.TLSCert = "/x" },
 		"--tls-cert":            func(c *runCmd) { c.TLSCert, c.TLSKey = "/none", "/none" },
 		"--max-per-address":     func(c *runCmd) { c.MaxPerAddress = 5000 },
+		"--console-origin":      func(c *runCmd) { c.ConsoleOrigin = []string{"https://api.test/console"} },
 		"--domain":              func(c *runCmd) { c.Domain = []string{"a:9000"} },
 		"no user":               func(c *runCmd) { c.User = "nobody-of-this-name" },
 		"is root or owns":       func(c *runCmd) { c.User = "root" },

@@ -45,9 +45,17 @@ func TestEdgeFlags(t *testing.T) {
 		acme + "--acme-dns-command /bin/true --proxy-domain *.x": `--proxy-domain "*.x" is not a lower-case DNS name`,
 		acme + "--acme-dns-wait 6m":                              "--acme-dns-wait must be",
 		acme + "--http-listen :80 --acme-dns-command /bin/true --proxy-domain pods.test": "",
-		"--acme-dns-command /bin/true": "--acme-name is required",
-		"--model-hub http://10.0.0.1":  "--model-hub must be https",
-		"--model-hub http://[::1]:80":  "",
+		"--acme-dns-command /bin/true":                                    "--acme-name is required",
+		"--model-hub http://10.0.0.1":                                     "--model-hub must be https",
+		"--model-hub http://[::1]:80":                                     "",
+		"--s3-url EU-RO-1=https://s3.test/ --s3-url dc=http://[::1]:9000": "",
+		"--s3-url https://s3.test":                                        "--s3-url \"https://s3.test\" must be",
+		"--s3-url dc=s3.test":                                             "--s3-url",
+		"--s3-url dc=https://s3.test/path":                                "--s3-url",
+		"--s3-url dc=https://me@s3.test":                                  "--s3-url",
+		"--s3-url dc=https://s3.test;script-src":                          "--s3-url",
+		"--s3-url dc=https://*":                                           "--s3-url",
+		"--s3-url =https://s3.test":                                       "--s3-url",
 	} {
 		c := settings(t, strings.Fields(args)...)
 		if err := c.validate(); (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {

@@ -12,7 +12,7 @@ const tones: Record<string, string> = {
   RUNNING: 'good', READY: 'good', ready: 'good', IDLE: 'good', COMPLETED: 'good', HIGH: 'good', open: 'good', live: 'good',
   PROVISIONING: 'busy', STARTING: 'busy', INITIALIZING: 'busy', IN_PROGRESS: 'busy', IN_QUEUE: 'busy', CREATING: 'busy', UPDATING: 'busy', MEDIUM: 'busy',
   joining: 'busy', connecting: 'busy', ERROR: 'bad', UNHEALTHY: 'bad', FAILED: 'bad', TIMED_OUT: 'bad', DEGRADED: 'bad', unreachable: 'bad', fenced: 'bad',
-  gone: 'bad', broken: 'bad', NONE: 'bad', THROTTLED: 'warn', LOW: 'warn', READ_ONLY: 'warn', cordoned: 'warn', draining: 'warn', refused: 'warn',
+  gone: 'bad', broken: 'bad', NONE: 'bad', THROTTLED: 'warn', LOW: 'warn', READ_ONLY: 'warn', cordoned: 'warn', draining: 'warn', refused: 'warn', page: 'bad', ticket: 'warn', connected: 'good', silent: 'bad', drained: 'warn',
 }
 
 /** A status, told by its word and not by its colour alone. */

@@ -15,6 +15,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/feed/s3"
 	"gantry/scheduler/state"
 )
 
@@ -208,9 +209,31 @@ func TestS3AccessOfAHost(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// Links have keys that no record is of, each for one volume.
+	grants := map[string]fleet.VolumeGrant{
+		"link.here": {Account: "acme", Volume: "vol1", ExpiresAt: now.Add(time.Minute), Secret: "s"}, "link.late": {Account: "acme", Volume: "vol1", ExpiresAt: now.Add(-time.Minute), Secret: "s"},
+		"link.gone": {Account: "nobody", Volume: "vol1", ExpiresAt: now.Add(time.Minute), Secret: "s"}, "link.elsewhere": {Account: "acme", Volume: "vol9", ReadOnly: true, ExpiresAt: now.Add(time.Minute), Secret: "s"},
+	}
+	y.server.S3.(*s3.Keys).Grant = func(access string) (fleet.VolumeGrant, bool) { g, ok := grants[access]; return g, ok }
+	linked := func(access string) (*agentrpc.S3AccessResponse, error) {
+		return ask(server, func(in *agentrpc.S3AccessRequest) { in.AccessKey = access })
+	}
+	if got, err := linked("link.here"); err != nil || got.GetReadOnly() || len(got.GetVolumes()) != 1 || got.GetExpiresNs() != now.Add(time.Minute).UnixNano() || bytes.Equal(got.GetSigningKey(), want) {
+		t.Errorf("a link: %v %v", got, err)
+	}
+	if got, err := linked("link.elsewhere"); err != nil || !got.GetReadOnly() || len(got.GetVolumes()) != 0 {
+		t.Errorf("a link to another volume: %v %v", got, err)
+	}
+	for _, access := range []string{"link.late", "link.gone", "link.made.up"} {
+		if _, err := linked(access); status.Code(err) != codes.NotFound {
+			t.Errorf("%s: %v", access, err)
+		}
+	}
 	y.do(state.SuspendAccount{Account: "acme", Reason: "unpaid", At: now})
-	if _, err := ask(server, func(*agentrpc.S3AccessRequest) {}); status.Code(err) != codes.NotFound {
-		t.Errorf("a suspended account: %v", err)
+	for _, access := range []string{access, "link.here"} {
+		if _, err := linked(access); status.Code(err) != codes.NotFound {
+			t.Errorf("%s of a suspended account: %v", access, err)
+		}
 	}
 	y.do(state.SuspendAccount{Account: "acme", Resume: true, At: now})
 	// Who asks too often is refused before it costs a round of the members, and takes nothing from others.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -40,7 +41,11 @@ func run(m *testing.M) (code int) {
 			code = fail(err)
 		}
 	}()
-	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), "--agents", "2", "--sample-worker"); err != nil {
+	s3, err := freeAddress()
+	if err != nil {
+		return fail(err)
+	}
+	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), "--agents", "2", "--gateways", "1", "--sample-worker", "--s3", s3); err != nil {
 		return fail(err)
 	}
 	if suite.info, err = suite.dev.Info(); err != nil {
@@ -54,6 +59,15 @@ func run(m *testing.M) (code int) {
 		suite.dev.PrintLogs(os.Stderr)
 	}
 	return code
+}
+
+// freeAddress returns an address of this machine at which nobody listens.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // ask sends a request to the API and decodes its answer.

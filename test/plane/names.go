@@ -94,6 +94,7 @@ var randomText = []struct {
 	{regexp.MustCompile(`"rps_[0-9A-Za-z]{43}"`), `"<s3-secret>"`},
 	{regexp.MustCompile(`"gj1_[0-9A-Za-z_-]+"`), `"<token>"`},
 	{regexp.MustCompile(`gantry-link=[0-9]+\.[0-9A-Za-z_-]{43}`), `gantry-link=<link>`},
+	{regexp.MustCompile(`(Credential=link\.[a-z0-9]+\.[a-z0-9]+\.[rw]\.[a-z0-9]+\.)[a-z2-7]{16}([^ "]*X-Amz-Signature=)[0-9a-f]{64}`), `$1<mac>$2<signature>`},
 	{regexp.MustCompile(`"http://127\.0\.0\.1:[0-9]+/v2/`), `"http://<address>/v2/`},
 	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
 }

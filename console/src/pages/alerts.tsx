@@ -32,7 +32,8 @@ export function alerts(hosts: Host[], cluster?: Schemas['Cluster'], capacity?: S
     for (const c of h.conditions) add('GantryHostCondition', h.name, to, c.text)
     for (const g of h.gpus) if (g.sick) add('GantryGPUSick', h.name, to, `${g.uuid}: ${g.sick}`)
   }
-  for (const b of backends) if (b.problem) add('GantryVolumeBackendDown', b.id, '/backends', b.problem)
+  // A problem of a single volume is not one of its storage.
+  for (const b of backends) if (b.problem && !b.problem.startsWith('network volume ')) add('GantryVolumeBackendDown', b.id, '/backends', b.problem)
   for (const g of gateways) if (g.state === 'silent') add('GantryDown', g.name, '/gateways', 'The leader does not hear the gateway.', g.heardAt ?? undefined)
   for (const s of capacity?.stranded ?? []) add('GantryGPUsStranded', s.name, `/hosts/${s.hostId}`, `${s.gpus} × ${s.gpuTypeId} cannot be used, for want of ${s.short}.`)
   return out.sort((a, b) => Number(b.page) - Number(a.page))

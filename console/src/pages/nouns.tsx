@@ -239,6 +239,7 @@ function Hook({ of: h, done }: { of: Schemas['Account']['webhook']; done(): void
         const kinds = read('kinds').split(/[\s,]+/).filter(Boolean)
         await set('The webhook was saved.', { url: read('url'), ...(read('secret') && { secret: read('secret') }), ...(kinds.length > 0 && { kinds }) })
       }}>
+        <input type="text" name="username" autoComplete="username" value="webhook" hidden readOnly />
         <div class="columns">
           <Field label="URL"><input name="url" type="url" required placeholder="https://ops.example.com/gantry" /></Field>
           <Field label="Secret" hint="Calls are signed under it. Empty: as it is."><input name="secret" type="password" minLength={16} autoComplete="new-password" /></Field>

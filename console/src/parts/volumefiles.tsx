@@ -2,10 +2,9 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { ApiError, call, type Schemas } from '../api'
 import { ago, printable, size } from '../format'
 import { setWord, word } from '../route'
-import { attempt, Cli, Dialog, Failure, Sure, Table } from '../ui'
+import { attempt, Cli, Dialog, Failure, Field, Sure, Table } from '../ui'
 import { save } from './files'
 import { Asking } from './noun'
-import { Field } from '../ui'
 
 interface Entry {
   key: string // in the volume; that of a folder ends with a slash
@@ -89,7 +88,8 @@ export function VolumeFiles({ of: v }: { of: Schemas['NetworkVolume'] }) {
   }
   const get = (e: Entry) => run(`Reading ${printable(e.name)}`, `${printable(e.name)} was read.`, async () => save((await ask(v.id, 'get', { key: e.key })).response as Blob, e.name))
   const put = async (files: File[]) => {
-    await run(`Writing ${files.length} files`, `${files.length} files were written.`, async () => {
+    const all = files.length === 1 ? printable(files[0]!.name) : `${files.length} files`
+    await run(`Writing ${all}`, `Written: ${all}`, async () => {
       for (const f of files) {
         if (f.size > most) throw new ApiError(0, { detail: `${printable(f.name)} is larger than 5 GiB: S3 clients write it in parts.` })
         await ask(v.id, 'put', { key: folder + f.name, body: f, part: (sent) => wait(`Writing ${printable(f.name)}: ${size(sent)} of ${size(f.size)}`) })

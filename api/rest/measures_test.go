@@ -1,0 +1,52 @@
+package rest_test
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/api/rest"
+	"gantry/fleet"
+	"gantry/test/plane"
+)
+
+// TestMeasuresFollow reads measures of a pod for longer than the server's limits, until the pod is gone.
+func TestMeasuresFollow(t *testing.T) {
+	limits := rest.Limits{Header: 100 * time.Millisecond, Read: 100 * time.Millisecond, Write: 100 * time.Millisecond}
+	s := newSite(t, nil, limits)
+	s.api.SetMeasure(limits.Read)
+	id := makePod(t, s.plane, fleet.EventRunning)
+	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/metrics", plane.User, "")
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewReader(resp.Body)
+	for range 5 {
+		if _, data := event(t, lines); !strings.HasPrefix(data, `{"at":"`) || !strings.Contains(data, `"runtime":`) {
+			t.Fatalf("a measure is %s", data)
+		}
+	}
+	s.plane.Restrict(plane.User, map[fleet.Group]fleet.Access{})
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line == "event: error\n" {
+			break
+		}
+	}
+}
+
+func TestMeasuresAreBounded(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	path := "/v2/pods/" + string(makePod(t, s.plane, fleet.EventRunning)) + "/metrics"
+	for range 32 {
+		resp := s.open(t, "GET", path, plane.User, "")
+		defer func() { _ = resp.Body.Close() }() //nolint:gocritic // all stay open until the end
+		event(t, bufio.NewReader(resp.Body))
+	}
+	if p := refused(t, s.ask(t, "GET", path, plane.User, ""), http.StatusTooManyRequests); p.Code != fleet.CodeLimited {
+		t.Errorf("the 33rd: %+v", p)
+	}
+}
