@@ -1,9 +1,24 @@
 package fleet
 
+import "time"
+
 // Capacity is what the fleet has room for, by what GPUs are whole.
 type Capacity struct {
 	GPUs     []GPUCapacity // by type
 	Stranded []StrandedGPUs
+	Busy     []BusyHost
+}
+
+// BusyHost is how busy the GPUs of a host are that pods hold, where that is measured.
+type BusyHost struct {
+	Host HostID
+	Util int // per cent, a mean
+}
+
+// CapacityAt is what was free at a moment.
+type CapacityAt struct {
+	At   time.Time
+	GPUs []GPUCapacity // by type
 }
 
 // GPUCapacity is what is free of a GPU type. What is free is in service, held by no pod, and on a host that takes pods.

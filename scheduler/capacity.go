@@ -37,6 +37,7 @@ func (s *Service) Capacity(ctx context.Context) (fleet.Capacity, error) {
 	var out fleet.Capacity
 	err := s.read(ctx, func(v *state.View) error {
 		out.GPUs, out.Stranded = CapacityOf(v)
+		out.Busy = s.busyHosts(v)
 		out.Stranded = out.Stranded[:min(len(out.Stranded), maxStranded)]
 		for i := range out.Stranded {
 			on := &out.Stranded[i]
@@ -46,6 +47,31 @@ func (s *Service) Capacity(ctx context.Context) (fleet.Capacity, error) {
 		return nil
 	})
 	return out, err
+}
+
+// busyHosts returns how busy the GPUs are that pods hold, by host. A scheduler that does not lead hears of none.
+func (s *Service) busyHosts(v *state.View) []fleet.BusyHost {
+	var out []fleet.BusyHost
+	for _, h := range v.HostRows() {
+		if len(h.Inventory.GPUs) == 0 {
+			continue
+		}
+		sum, n := 0, 0
+		for _, p := range v.HostPods(h.ID) {
+			live := s.Dispatch.Live(h.ID, p.ID)
+			if len(p.GPUs) == 0 || live == nil {
+				continue
+			}
+			for _, g := range live.GPUs {
+				sum, n = sum+g.Util, n+1
+			}
+		}
+		if n > 0 {
+			out = append(out, fleet.BusyHost{Host: h.ID, Util: sum / n})
+		}
+	}
+	slices.SortFunc(out, func(a, b fleet.BusyHost) int { return cmp.Compare(a.Host, b.Host) })
+	return out
 }
 
 // CapacityOf returns what a fleet has room for by the rules by which pods are placed, by GPU type, and the hosts with free GPUs

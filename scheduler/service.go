@@ -68,6 +68,7 @@ type Service struct {
 	reservations reservations
 	opened       atomic.Pointer[openedCA]
 	hub          *events.Hub
+	capacities   capacities
 }
 
 // New returns a service.
@@ -86,11 +87,14 @@ const (
 	keyUseEvery    = time.Minute
 )
 
-// Run records, while this scheduler leads, when keys were last used. It ends with ctx.
+// Run records, while this scheduler leads, when keys were last used, and always what the fleet's capacity is. It ends with ctx.
 func (s *Service) Run(ctx context.Context) error {
 	tick := time.NewTicker(keyUseEvery)
 	defer tick.Stop()
 	for {
+		if err := s.noteCapacity(); err != nil {
+			s.Log.Warn("look at the capacity", "err", err)
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -1,5 +1,7 @@
 package admin
 
+import "gantry/api/v2"
+
 // PlacementSettings is the setting of where pods go.
 type PlacementSettings struct {
 	KeepPercent   int `json:"keepPercent" doc:"Percent of a free GPU's share of its host's cores and memory that pods without GPUs leave to it; 0: nothing is kept." minimum:"0" maximum:"100" example:"50"`
@@ -10,6 +12,33 @@ type PlacementSettings struct {
 type Capacity struct {
 	GPUs     []GPUCapacity  `json:"gpus" doc:"By GPU type."`
 	Stranded []StrandedGPUs `json:"stranded" doc:"Hosts with free GPUs that no pod can have, at most 100."`
+	Busy     []BusyHost     `json:"busy" doc:"How busy the GPUs are that pods hold, of hosts where that was measured."`
+}
+
+// BusyHost is how busy the GPUs of a host are.
+type BusyHost struct {
+	HostID string `json:"hostId" doc:"Host."`
+	Util   int    `json:"gpuUtil" doc:"Per cent, as a mean over the GPUs that pods hold."`
+}
+
+// CapacityHistory is what the hosts had room for.
+type CapacityHistory struct {
+	Samples []CapacityAt `json:"samples" doc:"Oldest first."`
+}
+
+// CapacityAt is what was free at a moment.
+type CapacityAt struct {
+	At   v2.Time  `json:"at" doc:"When."`
+	GPUs []GPUsAt `json:"gpus" doc:"By GPU type."`
+}
+
+// GPUsAt is what was free of a GPU type.
+type GPUsAt struct {
+	Type     string `json:"gpuTypeId" doc:"GPU type."`
+	Total    int    `json:"total" doc:"GPUs of all hosts."`
+	Free     int    `json:"free" doc:"Free GPUs."`
+	Most     int    `json:"mostOnOneHost" doc:"Free on one host."`
+	Stranded int    `json:"stranded" doc:"Free, but no pod can have them."`
 }
 
 // GPUCapacity is what is free of a GPU type.

@@ -24,7 +24,12 @@ func capacityRows() []row {
 		request(t, p, fleet.PodRequest{Name: "large", Image: "busybox", CPU: &fleet.CPURequest{Flavor: "cpu3g", VCPU: 32}})
 		p.Restock(plane.Host, func(inv *fleet.Inventory) { inv.Total.MilliCPU = 36_000 })
 	}
+	busy := func(t *testing.T, p *plane.Plane) {
+		p.SetLive(request(t, p, webPod(), run), fleet.Live{GPUs: []fleet.GPUUse{{Util: 40}, {Util: 61}}})
+	}
 	return []row{
+		v("capacity-busy", "200 capacity", "GET", "capacity", "", busy), v("history-none", "200 capacity", "GET", "capacity/history", "", nil),
+		byUser(v("history", "", "GET", "capacity/history", "", nil)),
 		v("placement", "200 placement", "GET", "placement", "", nil),
 		v("placement-set", "200 placement", "PUT", "placement", `{"keepPercent":80}`, nil),
 		v("placement-after", "200 placement", "GET", "placement", "", kept),

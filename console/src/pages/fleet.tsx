@@ -3,7 +3,8 @@ import { call, json, type Schemas } from '../api'
 import { size } from '../format'
 import { ofFleet, useLive, useOnce, useRows } from '../live'
 import { attempt, Badge, Bar, Card, Cli, Dialog, Empty, Facts, Failure, Link, Page, Stat, Sure, Table, When, type Column } from '../ui'
-import { go } from '../route'
+import { Chart } from '../parts/chart'
+import { go, setWord, word } from '../route'
 
 type Host = Schemas['Host']
 
@@ -13,21 +14,33 @@ const share = (used: number, total: number) => (total ? used / total : 0)
 const rack = (h: Host) => h.labels.rack ?? ''
 
 /** Each GPU of a host as a cell. How many are used is known, not which. */
-function Cells({ of: h }: { of: Host }) {
+function Cells({ of: h, heat }: { of: Host; heat?: number | null }) {
   let used = h.usedGpus
   return (
-    <span class="cells" role="img" aria-label={`${h.usedGpus} of ${h.gpus.length} GPUs used`}>
+    <span class="cells" role="img" aria-label={`${h.usedGpus} of ${h.gpus.length} GPUs used${heat === undefined ? '' : `, ${heat === null ? 'not measured' : `${heat} % busy`}`}`}>
       {h.gpus.map((g) => {
         const state = g.sick ? 'sick' : g.cordoned ? 'cordoned' : used-- > 0 ? 'used' : ''
-        return <i key={g.uuid} class={state} title={`${g.type}: ${g.sick ?? g.cordoned ?? (state || 'free')}`} />
+        const hot = heat !== undefined && state === 'used'
+        return <i key={g.uuid} class={hot ? `used ${heat === null ? 'cold' : ''}` : state} style={hot && heat !== null ? { opacity: 0.15 + (0.85 * heat) / 100 } : undefined} title={`${g.type}: ${g.sick ?? g.cordoned ?? (state || 'free')}`} />
       })}
     </span>
   )
 }
 
+/** Free and stranded GPUs of all types, as the leader saw them. */
+function History({ of: h }: { of: Schemas['CapacityHistory'] }) {
+  const sum = (f: (g: Schemas['GPUsAt']) => number) => h.samples.map((s) => s.gpus.reduce((n, g) => n + f(g), 0))
+  const most = h.samples.map((s) => Math.max(0, ...s.gpus.map((g) => g.mostOnOneHost)))
+  const data = useMemo(() => [h.samples.map((s) => Date.parse(s.at) / 1000), sum((g) => g.total - g.free), sum((g) => g.free), sum((g) => g.stranded), most] as [number[], ...number[][]], [h])
+  return <><Chart label="GPUs" unit="" series={['taken', 'free', 'stranded', 'most free on one host']} data={data} /><p class="dim">Every 5 minutes, as far as the leader runs so long. Longer histories are in Prometheus.</p></>
+}
+
 export function Map() {
   const hosts = useHosts()
   const capacity = useLive<Schemas['Capacity']>('/admin/v1/capacity', (e) => e.kind === 'host', ofFleet)
+  const history = useOnce<Schemas['CapacityHistory']>('/admin/v1/capacity/history')
+  const heat = useMemo(() => Object.fromEntries((capacity.value?.busy ?? []).map((b) => [b.hostId, b.gpuUtil])), [capacity.value])
+  const [view, look] = useState(word('view'))
   const places = useMemo(() => {
     const by: { [name: string]: Host[] } = {}
     for (const h of hosts.rows) (by[`${h.dataCenterId}${rack(h) && `, rack ${rack(h)}`}`] ??= []).push(h)
@@ -43,12 +56,17 @@ export function Map() {
         <Stat name="GPUs used" value={`${used} of ${gpus.length}`} note={<Bar part={share(used, gpus.length)} label="GPUs used" />} />
         <Stat name="Sick GPUs" value={gpus.filter((g) => g.sick).length} /><Stat name="Alarms" value={hosts.rows.filter((h) => h.alarm).length} />
       </div>
-      <p class="legend dim"><span><span class="cells"><i /></span>free</span><span><span class="cells"><i class="used" /></span>used</span><span><span class="cells"><i class="cordoned" /></span>cordoned</span><span><span class="cells"><i class="sick" /></span>sick</span></p>
+      <p class="legend dim"><span><span class="cells"><i /></span>free</span><span><span class="cells"><i class="used" /></span>used</span><span><span class="cells"><i class="cordoned" /></span>cordoned</span><span><span class="cells"><i class="sick" /></span>sick</span>
+        <label class="row">Colour by <select value={view} onChange={(e) => {
+          look(e.currentTarget.value)
+          setWord('view', e.currentTarget.value)
+        }}><option value="">use</option><option value="heat">how busy they are</option></select></label>
+        {view === 'heat' && <span>The fuller the colour of a used GPU, the busier its host’s are; hatched ones are not measured.</span>}</p>
       {places.map(([name, of]) => (
         <Card key={name} title={name}><div class="racks">{of.map((h) => (
           <Link key={h.id} to={`/hosts/${h.id}`} class="hostbox" title={h.takesNoPods ?? h.alarm?.text ?? ''}>
             <span><b>{h.name}</b><Badge of={h.eligibility === 'open' ? h.state : h.eligibility} /></span>
-            <Cells of={h} />
+            <Cells of={h} heat={view === 'heat' ? (heat[h.id] ?? null) : undefined} />
             <span class="dim"><small>CPU</small><Bar part={share(h.used.milliCpu, h.total.milliCpu)} label={`CPU ${Math.round(share(h.used.milliCpu, h.total.milliCpu) * 100)} %`} /></span>
             <span class="dim"><small>{h.pods} {h.pods === 1 ? 'pod' : 'pods'}</small>{h.alarm && <span class="bad">alarm</span>}</span>
           </Link>))}</div></Card>
@@ -59,6 +77,7 @@ export function Map() {
           <tbody>{capacity.value.gpus.map((g) => <tr key={g.gpuTypeId}><th scope="row">{g.gpuTypeId}</th><td class="number">{g.free} of {g.total}</td><td class="number">{g.mostOnOneHost}</td>{(['1', '2', '4', '8'] as const).map((n) => <td key={n} class="number">{g.fit[n]}</td>)}<td class="number">{g.stranded.cpu + g.stranded.memory + g.stranded.disk}</td></tr>)}</tbody></table></div>
         {capacity.value.stranded.map((s) => <p key={s.hostId + s.gpuTypeId} class="dim">{s.name}: {s.gpus} × {s.gpuTypeId} cannot be used, for want of {s.short}.</p>)}
       </Card>}
+      {history.value && history.value.samples.length > 1 && <Card title="Capacity and fragmentation over the last day"><History of={history.value} /></Card>}
       <Cli line="gantry host capacity" />
     </Page>
   )
