@@ -43,7 +43,7 @@ func TestMeasuresAreBounded(t *testing.T) {
 	path := "/v2/pods/" + string(makePod(t, s.plane, fleet.EventRunning)) + "/metrics"
 	for range 32 {
 		resp := s.open(t, "GET", path, plane.User, "")
-		defer func() { _ = resp.Body.Close() }() //nolint:gocritic // all stay open until the end
+		defer func() { _ = resp.Body.Close() }()
 		event(t, bufio.NewReader(resp.Body))
 	}
 	if p := refused(t, s.ask(t, "GET", path, plane.User, ""), http.StatusTooManyRequests); p.Code != fleet.CodeLimited {

@@ -117,7 +117,7 @@ var sites = map[string]string{
 
 var (
 	callForm = regexp.MustCompile(`call\('(post|patch|put|delete)', '([^']+)'`)
-	jsonForm = regexp.MustCompile("json(?:<[^>]*>)?\\('(POST|PATCH|PUT|DELETE)', ([^,]+?)(?:, |\\)[,;)]|\\)\\.)")
+	jsonForm = regexp.MustCompile(`json(?:<[^>]*>)?\('(POST|PATCH|PUT|DELETE)', ([^,]+?)(?:, |\)[,;)]|\)\.)`)
 )
 
 // offered reads from the page's source which operations it has.
@@ -207,7 +207,7 @@ func actions(pod, volume, endpoint, host, account string) []action {
 		}},
 		{"DELETE /v2/serverless/{id}", false, "/endpoints/" + endpoint, sure("Delete", "renamed")},
 		{"POST /admin/v1/hosts/{id}/cordon", true, "/hosts/" + host, func(_ *testing.T, b *browser.Browser) {
-			b.Click("header.page button", "Cordon")
+			sure("Cordon", "")(nil, b)
 			b.Click("header.page button", "Uncordon")
 			b.Wait(`[...document.querySelectorAll("header.page button")].some((e) => e.innerText === "Cordon")`)
 		}},

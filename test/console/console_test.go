@@ -163,7 +163,7 @@ func TestEveryPageIsFitToBeUsed(t *testing.T) {
 			"/pods/new", of, of + "?tab=Metrics", of + "?tab=Logs", of + "?tab=Terminal", of + "?tab=Files", "/endpoints/new", at, at + "?tab=Workers", at + "?tab=Jobs",
 			at + "?tab=Try%20it", at + "?tab=Code", at + "?tab=Releases", "/activity?tab=Audit", "/nothing/here", "/volumes/" + newVolume(t, "looked at"),
 		}},
-		{"operator", suite.info.AdminKey, []string{"/hosts/" + p.HostID, "/fleet-activity?tab=Audit", "/prices?tab=CPUs", "/prices?tab=Storage", "/runbooks", "/runbooks?alert=GantryGPUSick"}},
+		{"operator", suite.info.AdminKey, []string{"/hosts/" + p.HostID, "/fleet-activity?tab=Audit", "/prices?tab=CPUs", "/fleet?view=heat", "/prices?tab=Storage", "/runbooks", "/runbooks?alert=GantryGPUSick"}},
 	} {
 		b := open(t, suite.info.API, who.key)
 		all := pages(t, b, who.more...)

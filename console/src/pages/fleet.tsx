@@ -149,10 +149,10 @@ export function HostPage({ args: [id] }: { args: string[] }) {
   const act = (what: string, f: () => Promise<unknown>) => void attempt(what, () => f().then(after))
   return (
     <Page title={h.name} actions={<><Badge of={h.state} /><Badge of={h.eligibility} />
-      {h.eligibility === 'open' ? <button type="button" onClick={() => act(`${h.name} takes no new pods.`, () => call('post', '/admin/v1/hosts/{id}/cordon', { path }))}>Cordon</button>
+      {h.eligibility === 'open' ? <Sure kind="" label="Cordon" ask={<p><b>{h.name}</b> takes no new pods. Its {h.pods} pods run on.</p>} act={() => act(`${h.name} takes no new pods.`, () => call('post', '/admin/v1/hosts/{id}/cordon', { path }))} />
         : <button type="button" onClick={() => act(`${h.name} takes pods again.`, () => call('post', '/admin/v1/hosts/{id}/uncordon', { path }))}>Uncordon</button>}
       {h.eligibility !== 'draining' && <button type="button" onClick={() => drain(true)}>Drain…</button>}
-      <Sure label="Fence" word={h.name} ask={<p>Say that this host is dead for certain. Its pods are given up; if it still runs, they run twice until it hears of it.</p>} act={() => act(`${h.name} was fenced.`, () => call('post', '/admin/v1/hosts/{id}/fence', { path }))} />
+      <Sure label="Fence" word={h.name} ask={<p>Say that this host is dead for certain. Its pods ({h.pods} now, listed below) are given up; if it still runs, they run twice until it hears of it.</p>} act={() => act(`${h.name} was fenced.`, () => call('post', '/admin/v1/hosts/{id}/fence', { path }))} />
       <Sure label="Remove" word={h.name} ask={<p>The host is forgotten. It must join again to come back.</p>} act={() => void attempt(`${h.name} was removed.`, () => call('delete', '/admin/v1/hosts/{id}', { path }).then(() => go('/hosts')))} /></>}>
       {draining && <Drain of={h} close={() => drain(false)} done={after} />}
       {h.takesNoPods && <p class="note">{h.takesNoPods}</p>}

@@ -30,7 +30,7 @@ export function Overview() {
       {a && (
         <div class="stats">
           <Stat name="Balance" value={usd(a.balance)} note={a.prepaid ? 'prepaid' : 'metered'} />
-          <Stat name="Now" value={`${usd(a.hourlyRate, 2)} / h`} note={a.spendLimit === null ? 'no spend limit' : `limit ${usd(a.spendLimit)} / h`} />
+          <Stat name="Now" value={`${usd(a.hourlyRate, 2)} / h`} note={`${usd(a.hourlyRate * 730)} in a month if it stays so; ${a.spendLimit === null ? 'no spend limit' : `limit ${usd(a.spendLimit)} / h`}`} />
           <Stat name="Pods" value={pods.rows.length.toLocaleString()} note={counts.map(([s, n]) => `${n} ${s.toLowerCase()}`).join(', ') || 'none'} />
           <Stat name="GPUs in use" value={a.limits.gpus.used} note={`of ${a.limits.gpus.limit}`} />
         </div>
