@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -47,21 +46,12 @@ type Config struct {
 
 // Console is safe for concurrent use.
 type Console struct {
-	cfg    Config
-	files  fs.FS
-	policy string // of the page
+	cfg   Config
+	files fs.FS
 }
 
 // New returns a Console with the files that the build has put into the binary, if any.
-func New(cfg Config) *Console { return newConsole(cfg, dist) }
-
-func newConsole(cfg Config, files fs.FS) *Console {
-	s3 := ""
-	for _, address := range cfg.S3 {
-		s3 += " " + address
-	}
-	return &Console{cfg: cfg, files: files, policy: fmt.Sprintf(policyFor, s3)}
-}
+func New(cfg Config) *Console { return &Console{cfg: cfg, files: dist} }
 
 // Owns reports whether a path is the console's.
 func Owns(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }

@@ -46,7 +46,7 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, now: time.Unix(1_800_000_000, 0), dead: map[string]bool{deadKey: true}}
-	s.c = newConsole(Config{Sealer: sealer, Ours: func(r *http.Request) bool { return r.Host == "api.test" }, Now: func() time.Time { return s.now }, S3: []string{"https://s3.test"}}, fstest.MapFS{"dist/.gitignore": {}})
+	s.c = &Console{cfg: Config{Sealer: sealer, Ours: func(r *http.Request) bool { return r.Host == "api.test" }, Now: func() time.Time { return s.now }, S3: []string{"https://s3.test"}}, files: fstest.MapFS{"dist/.gitignore": {}}}
 	s.h = s.c.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.seen = r
 		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")

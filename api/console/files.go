@@ -17,7 +17,7 @@ import (
 var dist embed.FS
 
 const (
-	policyFor = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'%s; " +
+	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 	assets = root + "/assets/"
 	index  = "index.html"
@@ -29,7 +29,7 @@ var codings = []struct{ name, ext string }{{"br", ".br"}, {"gzip", ".gz"}, {}}
 // serveFile serves an asset, whose name changes with what it holds, or the page, which shows what its path asks for.
 func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", c.policy)
+	h.Set("Content-Security-Policy", strings.Replace(policy, "connect-src 'self'", strings.Join(append([]string{"connect-src 'self'"}, c.cfg.S3...), " "), 1))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
