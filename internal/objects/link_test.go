@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestALinkIsSignedAsPublished makes the presigned request of Amazon's own example.
-func TestALinkIsSignedAsPublished(t *testing.T) {
+// TestALinkIsWrittenAsItIsSigned looks at how names and values are encoded; test/console has a real server check the signature.
+func TestALinkIsWrittenAsItIsSigned(t *testing.T) {
 	b := Bucket{
 		Endpoint: "https://examplebucket.s3.amazonaws.com", Region: "us-east-1", Name: "b", AccessKey: "AKIAIOSFODNN7EXAMPLE",
 		Secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
