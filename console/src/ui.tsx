@@ -233,7 +233,10 @@ export function Table<T>({ label, rows, columns, id, text, loading, empty, filte
         <table aria-rowcount={shown.length + 1}>
           <thead><tr>{columns.map((c, i) => (
             <th key={c.name} scope="col" class={`${c.narrow ? '' : 'broad'} ${c.number ? 'number' : ''}`} aria-sort={order?.by === i ? (order.down ? 'descending' : 'ascending') : undefined}>
-              {c.sort ? <button type="button" onClick={() => setOrder({ by: i, down: order?.by === i && !order.down })}>{c.name}{order?.by === i ? (order.down ? ' ↓' : ' ↑') : ''}</button> : c.name}
+              {c.sort ? <button type="button" onClick={() => {
+                setOrder({ by: i, down: order?.by === i && !order.down })
+                if (box.current) box.current.scrollTop = 0
+              }}>{c.name}{order?.by === i ? (order.down ? ' ↓' : ' ↑') : ''}</button> : c.name}
             </th>))}</tr></thead>
           <tbody>
             {first > 0 && <tr class="gap" style={{ height: `${first * rowHeight}px` }} aria-hidden="true"><td /></tr>}
