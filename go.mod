@@ -63,7 +63,11 @@ require (
 	tags.cncf.io/container-device-interface/specs-go v1.1.1
 )
 
-require github.com/libp2p/go-buffer-pool v0.0.2 // indirect
+require (
+	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
+	github.com/libp2p/go-buffer-pool v0.0.2 // indirect
+	golang.org/x/oauth2 v0.38.0 // indirect
+)
 
 require (
 	filippo.io/hpke v0.4.0 // indirect

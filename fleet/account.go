@@ -164,6 +164,8 @@ type Key struct {
 	Disabled  bool             `cbor:"9,keyasint,omitempty"` // refused until enabled again
 	// Invoke lists the endpoints whose jobs the key may submit; InvokeAll alone means every endpoint.
 	Invoke []string `cbor:"10,keyasint,omitempty"`
+	// Person is whose command line has the key, which may do no more than the person in its account at any time; empty: it is the account's.
+	Person PersonID `cbor:"11,keyasint,omitempty"`
 	// LastUsedAt is when the key was last used, to the minute. It lies in a table of its own and is set
 	// in what views return.
 	LastUsedAt time.Time `cbor:"-"`
@@ -181,6 +183,9 @@ type Principal struct {
 	Invoke  []string // endpoints whose jobs it may submit; InvokeAll: every endpoint
 	// Pod is set for a pod's own key: it may read, stop, restart and terminate that pod, and nothing else.
 	Pod PodID
+	// Person is who uses a session, or the key of a command line; Session is set for a session, which has no Key.
+	Person  PersonID
+	Session SessionID
 }
 
 // May reports whether the principal holds at least access want on group g.

@@ -10,15 +10,16 @@ import (
 type AuditLine struct {
 	At        time.Time `cbor:"1,keyasint"`
 	Account   AccountID `cbor:"2,keyasint"`           // of the key
-	Key       string    `cbor:"3,keyasint"`           // its id; of a pod's own key the pod's
+	Key       string    `cbor:"3,keyasint"`           // its id; of a pod's own key the pod's, of a session that one's
 	KeyName   string    `cbor:"4,keyasint,omitempty"` // as it was then
 	Operator  bool      `cbor:"5,keyasint,omitempty"` // the operation is one of operators
 	Operation string    `cbor:"6,keyasint"`           // operationId, or the field of a GraphQL mutation
 	Object    string    `cbor:"7,keyasint,omitempty"` // what was changed, or made
 	Face      string    `cbor:"8,keyasint"`
-	Address   string    `cbor:"9,keyasint,omitempty"` // of the client
-	Status    int       `cbor:"10,keyasint"`          // of the operation's success
-	Number    uint64    `cbor:"11,keyasint"`          // grows with each line of any account
+	Address   string    `cbor:"9,keyasint,omitempty"`  // of the client
+	Status    int       `cbor:"10,keyasint"`           // of the operation's success
+	Number    uint64    `cbor:"11,keyasint"`           // grows with each line of any account
+	Person    PersonID  `cbor:"12,keyasint,omitempty"` // whose session or command line it was
 }
 
 // AuditQuery selects lines. What is empty selects nothing.

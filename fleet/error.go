@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code classes an error for the one who must react to it. Codes are part of the public contract
@@ -46,6 +47,8 @@ type Error struct {
 	Err      error
 	// NothingDone says that the refusal came before anything was done; the same request may be tried again at once.
 	NothingDone bool
+	// After is for how long the same request is refused again; 0: as its code says.
+	After time.Duration
 }
 
 // Exclusion tells how many hosts a placement rule refused, and why.

@@ -250,6 +250,8 @@ func Subject(cmd Command) string {
 		return string(c.Backend.ID)
 	case PutModel:
 		return string(c.Model.ID)
+	case PutPerson:
+		return string(c.Person.ID)
 	case Put[fleet.Template]:
 		return string(c.Record.ID)
 	case Put[fleet.Registry]:

@@ -116,6 +116,11 @@ func commandTypes() []Command {
 		JoinGateway{},
 		DrainGateway{},
 		RemoveGateway{},
+		PutPerson{},
+		DeletePerson{},
+		BeginSession{},
+		EndSessions{},
+		ChooseAccount{},
 	}
 }
 

@@ -24,7 +24,8 @@ func LevelOf(cmd Command) uint64 {
 		CreateCluster, Put[fleet.Cluster], Delete[fleet.Cluster], NoteBalances, RecordAudit, PurgeAudit, NoteWebhooks,
 		RestartCluster, StopCluster,
 		PutModel, DeleteModel, HoldCredit, SettleHolds, PutObjectStore, KeepFiles, DropFiles,
-		JoinGateway, DrainGateway, RemoveGateway:
+		JoinGateway, DrainGateway, RemoveGateway,
+		PutPerson, DeletePerson, BeginSession, EndSessions, ChooseAccount:
 		return 1
 	}
 	return 0

@@ -376,6 +376,15 @@ func laterSamples() []sample {
 		}}},
 		sample{cmd: DrainGateway{ID: "gw1", Draining: true, At: at(9)}},
 		sample{cmd: RemoveGateway{ID: "gw1"}},
+		sample{cmd: PutPerson{Person: samplePerson(), End: true, Keep: "s1"}},
+		sample{cmd: BeginSession{Session: fleet.Session{
+			ID: "s1", Person: "p1", Hash: []byte("hash of s1"), Account: "acme", CreatedAt: at(9), ExpiresAt: at(99), Address: "192.0.2.7",
+		}, Revision: 1, Step: 8, Subject: "https://id.example.com 1"}},
+		sample{cmd: ChooseAccount{Session: "s1", Account: "acme"}},
+		sample{cmd: EndSessions{Person: "p1", Session: "s1"}},
+		sample{cmd: DeletePerson{ID: "p1"}},
+		sample{"-person", PutKey{fleet.Key{ID: "k9", Account: "acme", Name: "login", Hash: []byte("h9"), CreatedAt: at(9), Person: "p1"}}},
+		sample{"-person", RecordAudit{Line: fleet.AuditLine{At: at(9), Account: "acme", Key: "s1", Operation: "createPod", Face: "v2", Person: "p1"}}},
 		sample{cmd: PutModel{sampleModel()}},
 		sample{cmd: DeleteModel{ID: "draw"}},
 		sample{cmd: HoldCredit{fleet.CreditHold{
@@ -527,4 +536,11 @@ func cordonedHost() fleet.Host {
 	h.Inventory.GPUs = []fleet.GPU{{UUID: "GPU-1", Type: h100, MemoryMB: 80_000, PCI: "0000:3b:00.0", Cordoned: "RMA 4711"}}
 	h.GPUCordons = []fleet.GPUCordon{{UUID: "GPU-1", Reason: "RMA 4711", At: at(9), Type: h100, PCI: "0000:3b:00.0"}}
 	return h
+}
+
+func samplePerson() fleet.Person {
+	return fleet.Person{
+		ID: "p1", Login: "ada@example.com", CreatedAt: at(9), Memberships: []fleet.Membership{{Account: "acme", Role: fleet.RoleOwner}},
+		Password: "$argon2id$", OnceUntil: at(99), TOTP: []byte("sealed"), TOTPStep: 7, Subject: "https://id.example.com 1", Disabled: true, Revision: 1,
+	}
 }

@@ -55,6 +55,8 @@ type tables struct {
 	webhookDone table.Table[string, fleet.EventPlace] // one row; see NoteWebhooks
 	accounts    table.Table[fleet.AccountID, fleet.Account]
 	keys        table.Table[fleet.KeyID, fleet.Key]
+	people      table.Table[fleet.PersonID, fleet.Person]
+	sessions    table.Table[fleet.SessionID, fleet.Session]
 	tokens      table.Table[fleet.TokenID, fleet.JoinToken]
 	centers     table.Table[fleet.DataCenterID, fleet.DataCenter]
 	hosts       table.Table[fleet.HostID, fleet.Host]
@@ -89,36 +91,41 @@ type tables struct {
 	overlayMembers  table.Table[string, fleet.OverlayMember] // by memberKey
 
 	// Indexes of the above, most of them by account.
-	metersOf       *table.Index[fleet.AccountID, string, openMeter]
-	keysOf         *table.Index[fleet.AccountID, fleet.KeyID, fleet.Key]
-	keysByHash     *table.Index[string, fleet.KeyID, fleet.Key]
-	hostsByMachine *table.Index[string, fleet.HostID, fleet.Host]
-	hostsByTunnel  *table.Index[string, fleet.HostID, fleet.Host] // by their address in the tunnel
-	hostsByKey     *table.Index[string, fleet.HostID, fleet.Host] // by their public key there; see tunnelKey
-	podsOf         *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod]
-	endableOf      *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
-	podsWith       *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
-	workersOf      *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
-	membersOf      *table.Index[fleet.ClusterID, fleet.PodID, fleet.Pod]  // terminated ones too
-	frozenOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
-	yieldsOn       *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
-	timed          *table.Index[string, fleet.PodID, fleet.Pod] // those that the leader has something to do with at a time, or when there is room
-	templatesOf    *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
-	registriesOf   *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
-	secretsOf      *table.Index[fleet.AccountID, string, fleet.AccountSecret]
-	s3KeysOf       *table.Index[fleet.AccountID, string, fleet.S3Key]
-	endpointsOf    *table.Index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
-	clustersOf     *table.Index[fleet.AccountID, fleet.ClusterID, fleet.Cluster]
-	volumesOf      *table.Index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
-	volumesIn      *table.Index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
-	volumesOn      *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
-	unfinishedOn   *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
-	volumesByDir   *table.Index[string, fleet.VolumeID, fleet.Volume]
-	holdsOf        *table.Index[fleet.AccountID, string, fleet.CreditHold]
-	allHolds       *table.Index[string, string, fleet.CreditHold] // to count them
-	holdsFor       *table.Index[fleet.ModelID, string, fleet.CreditHold]
-	overlaysOf     *table.Index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
-	overlaysByVNI  *table.Index[string, fleet.OverlayID, fleet.Overlay]
+	metersOf   *table.Index[fleet.AccountID, string, openMeter]
+	keysOf     *table.Index[fleet.AccountID, fleet.KeyID, fleet.Key]
+	keysByHash *table.Index[string, fleet.KeyID, fleet.Key]
+
+	peopleByLogin   *table.Index[string, fleet.PersonID, fleet.Person]
+	peopleBySubject *table.Index[string, fleet.PersonID, fleet.Person]
+	sessionsOf      *table.Index[fleet.PersonID, fleet.SessionID, fleet.Session]
+	sessionsByHash  *table.Index[string, fleet.SessionID, fleet.Session]
+	hostsByMachine  *table.Index[string, fleet.HostID, fleet.Host]
+	hostsByTunnel   *table.Index[string, fleet.HostID, fleet.Host] // by their address in the tunnel
+	hostsByKey      *table.Index[string, fleet.HostID, fleet.Host] // by their public key there; see tunnelKey
+	podsOf          *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod]
+	endableOf       *table.Index[fleet.AccountID, fleet.PodID, fleet.Pod] // those that are endable
+	podsWith        *table.Index[fleet.VolumeID, fleet.PodID, fleet.Pod]
+	workersOf       *table.Index[fleet.EndpointID, fleet.PodID, fleet.Pod] // not terminated
+	membersOf       *table.Index[fleet.ClusterID, fleet.PodID, fleet.Pod]  // terminated ones too
+	frozenOn        *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
+	yieldsOn        *table.Index[fleet.HostID, fleet.PodID, fleet.Pod]
+	timed           *table.Index[string, fleet.PodID, fleet.Pod] // those that the leader has something to do with at a time, or when there is room
+	templatesOf     *table.Index[fleet.AccountID, fleet.TemplateID, fleet.Template]
+	registriesOf    *table.Index[fleet.AccountID, fleet.RegistryID, fleet.Registry]
+	secretsOf       *table.Index[fleet.AccountID, string, fleet.AccountSecret]
+	s3KeysOf        *table.Index[fleet.AccountID, string, fleet.S3Key]
+	endpointsOf     *table.Index[fleet.AccountID, fleet.EndpointID, fleet.Endpoint]
+	clustersOf      *table.Index[fleet.AccountID, fleet.ClusterID, fleet.Cluster]
+	volumesOf       *table.Index[fleet.AccountID, fleet.VolumeID, fleet.Volume]
+	volumesIn       *table.Index[fleet.DataCenterID, fleet.VolumeID, fleet.Volume]
+	volumesOn       *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume]
+	unfinishedOn    *table.Index[fleet.BackendID, fleet.VolumeID, fleet.Volume] // those for which something is to be done
+	volumesByDir    *table.Index[string, fleet.VolumeID, fleet.Volume]
+	holdsOf         *table.Index[fleet.AccountID, string, fleet.CreditHold]
+	allHolds        *table.Index[string, string, fleet.CreditHold] // to count them
+	holdsFor        *table.Index[fleet.ModelID, string, fleet.CreditHold]
+	overlaysOf      *table.Index[fleet.AccountID, fleet.OverlayID, fleet.Overlay]
+	overlaysByVNI   *table.Index[string, fleet.OverlayID, fleet.Overlay]
 
 	// Derived from the above, by put alone.
 	expiring   []*fleet.JoinToken               // by when they expire, then by id
@@ -166,6 +173,8 @@ func newTables(level uint64) *tables {
 		webhookDone: table.New[string, fleet.EventPlace]("webhookDone"),
 		accounts:    table.New[fleet.AccountID, fleet.Account]("accounts"),
 		keys:        table.New[fleet.KeyID, fleet.Key]("keys"),
+		people:      table.New[fleet.PersonID, fleet.Person]("people"),
+		sessions:    table.New[fleet.SessionID, fleet.Session]("sessions"),
 		tokens:      table.New[fleet.TokenID, fleet.JoinToken]("tokens"),
 		centers:     table.New[fleet.DataCenterID, fleet.DataCenter]("centers"),
 		hosts:       table.New[fleet.HostID, fleet.Host]("hosts"),
@@ -225,7 +234,7 @@ func (tb *tables) Tables() []table.Any {
 		&tb.accounts, &tb.catalog, &tb.centers, &tb.cluster, &tb.generations, &tb.hosts, &tb.keys, &tb.pods, &tb.tokens,
 		&tb.templates, &tb.registries, &tb.sshKeys, &tb.keyUse, &tb.volumes, &tb.once,
 		&tb.members, &tb.secrets, &tb.bases, &tb.backends, &tb.s3Keys, &tb.endpoints, &tb.clusters,
-		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.models, &tb.gateways, &tb.holds, &tb.objectStore, &tb.files, &tb.fileSums, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
+		&tb.tlsFiles, &tb.limits, &tb.placement, &tb.models, &tb.gateways, &tb.holds, &tb.objectStore, &tb.files, &tb.fileSums, &tb.people, &tb.sessions, &tb.networkSettings, &tb.networkCursors, &tb.overlays, &tb.overlayMembers,
 	}
 }
 
@@ -234,6 +243,10 @@ func (tb *tables) addIndexes() {
 	tb.metersOf = table.NewIndex(&tb.meters, account, func(m *openMeter) fleet.AccountID { return m.Account })
 	tb.keysOf = table.NewIndex(&tb.keys, account, func(k *fleet.Key) fleet.AccountID { return k.Account })
 	tb.keysByHash = table.NewIndex(&tb.keys, "hash", func(k *fleet.Key) string { return string(k.Hash) })
+	tb.peopleByLogin = table.NewIndex(&tb.people, "login", func(p *fleet.Person) string { return p.Login })
+	tb.peopleBySubject = table.NewIndex(&tb.people, "subject", func(p *fleet.Person) string { return p.Subject })
+	tb.sessionsOf = table.NewIndex(&tb.sessions, "person", func(s *fleet.Session) fleet.PersonID { return s.Person })
+	tb.sessionsByHash = table.NewIndex(&tb.sessions, "hash", func(s *fleet.Session) string { return string(s.Hash) })
 	tb.hostsByMachine = table.NewIndex(&tb.hosts, "machine", func(h *fleet.Host) string { return h.MachineID })
 	tb.hostsByTunnel = table.NewIndex(&tb.hosts, "tunnel", func(h *fleet.Host) string { return addrKey(h.Tunnel) })
 	tb.hostsByKey = table.NewIndex(&tb.hosts, "key", tunnelKey)

@@ -1,0 +1,3 @@
+module gantry/tools/dex
+
+go 1.26.6
