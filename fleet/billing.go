@@ -115,6 +115,7 @@ type KeyRequest struct {
 	Can       map[Group]Access // replaces the preset's access group by group; with AccessNone it takes one away
 	Invoke    []string         // endpoints, or InvokeAll; nil: all when the preset is "all", else none
 	ExpiresAt time.Time
+	Person    PersonID // whose command line gets it; empty: it is the account's
 }
 
 // KeyUpdate changes a key; nil leaves a field as it is.

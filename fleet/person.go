@@ -179,3 +179,13 @@ type PersonUpdate struct {
 
 // PersonReset takes away what a person lost: the password is replaced by one that may be used once.
 type PersonReset struct{ Password, TOTP, Subject bool }
+
+// Assertion is what the console says of who came back from a provider of OpenID Connect. Sealed under AssertionPurpose, it goes to the leader.
+type Assertion struct {
+	Subject string    `json:"s"` // issuer, a space, subject
+	Email   string    `json:"e"` // empty: none that the provider verified
+	Until   time.Time `json:"t"`
+}
+
+// AssertionPurpose is what assertions are sealed for.
+const AssertionPurpose = "oidc assertion"

@@ -37,7 +37,9 @@ func (s *Service) auditLine(line fleet.AuditLine, cmd state.Command) fleet.Audit
 	line.At, line.Object = s.Now(), cmp.Or(line.Object, state.Subject(cmd))
 	_ = s.Store.View(func(v *state.View) error { // a closed store has none
 		if key, ok := v.Key(fleet.KeyID(line.Key)); ok {
-			line.KeyName = key.Name
+			line.KeyName, line.Person = key.Name, key.Person
+		} else if p, ok := v.Person(line.Person); ok {
+			line.KeyName = p.Login
 		}
 		return nil
 	})

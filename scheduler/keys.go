@@ -125,32 +125,38 @@ func (s *Service) holder(key fleet.Secret, view func(func(*state.View) error) er
 	}
 	var found fleet.Key
 	var owner fleet.Account
-	var ok bool
+	var who fleet.Principal
+	var there, ok bool
 	err = view(func(v *state.View) error {
-		if found, ok = v.KeyByHash(hash[:]); ok {
+		if found, there = v.KeyByHash(hash[:]); there {
 			owner, ok = v.Account(found.Account)
+			who = fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Invoke: found.Invoke, Quotas: owner.Quotas}
+			var may bool
+			who, may = narrowed(v, &found, who)
+			ok = ok && may
 		}
 		return nil
 	})
 	if err != nil {
 		return fleet.Principal{}, err
 	}
-	if !ok {
-		who, ok, err := s.authenticatePod(key, view)
-		if err != nil || ok {
-			return who, err
+	if !there {
+		for _, of := range []func(fleet.Secret, func(func(*state.View) error) error) (fleet.Principal, bool, error){s.authenticatePod, s.authenticatePerson} {
+			if who, ok, err := of(key, view); err != nil || ok {
+				return who, err
+			}
 		}
 		return fleet.Principal{}, refused
 	}
 	switch {
-	case found.Disabled:
+	case !ok || found.Disabled:
 		return fleet.Principal{}, refused
 	case !found.ExpiresAt.IsZero() && !s.Now().Before(found.ExpiresAt):
 		return fleet.Principal{}, fleet.ErrKeyEnded
 	case owner.Suspended != nil:
 		return fleet.Principal{}, owner.Suspended.Refusal()
 	}
-	return fleet.Principal{Key: found.ID, Account: found.Account, Can: found.Can, Invoke: found.Invoke, Quotas: owner.Quotas}, nil
+	return who, nil
 }
 
 // CreateKey makes a key of the caller's account. It can do no more than the caller's own, and no longer: a
@@ -177,6 +183,7 @@ func (s *Service) CreateKey(
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
+	own.Invoke = who.Invoke // which a person's role may narrow
 	if req.Invoke == nil && invokesAll(req) {
 		req.Invoke = own.Invoke
 	}
@@ -265,7 +272,7 @@ func (s *Service) newKey(
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
-	key.ExpiresAt, key.Invoke = req.ExpiresAt, slices.Compact(slices.Sorted(slices.Values(req.Invoke)))
+	key.Person, key.ExpiresAt, key.Invoke = req.Person, req.ExpiresAt, slices.Compact(slices.Sorted(slices.Values(req.Invoke)))
 	if _, err := propose[any](ctx, s, state.PutKey{Key: key}); err != nil {
 		return fleet.Key{}, "", err
 	}

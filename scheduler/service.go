@@ -35,6 +35,8 @@ type Config struct {
 	Movable  bool              // whether drains may move a pod whose owner did not say
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
+	// SessionLife is how long a person's session lasts; 0: 8 hours.
+	SessionLife time.Duration
 }
 
 // Hosts reaches the hosts through their sessions; see dispatch.Server.
@@ -69,6 +71,7 @@ type Service struct {
 	opened       atomic.Pointer[openedCA]
 	hub          *events.Hub
 	capacities   capacities
+	doors        doors
 }
 
 // New returns a service.
@@ -76,7 +79,10 @@ func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{Config: c, hub: events.New(c.Store)}
+	if c.SessionLife == 0 {
+		c.SessionLife = sessionLife
+	}
+	return &Service{Config: c, hub: events.New(c.Store), doors: newDoors(c.Now)}
 }
 
 const (

@@ -58,8 +58,12 @@ func audited(ctx context.Context, c *call, rt *route) context.Context {
 		face = "v1"
 	}
 	line.Account, line.Key, line.Object, line.Operator = c.who.Account, string(c.who.Key), c.args.text("id"), rt.scope.Group == fleet.GroupAdmin
-	if c.who.Pod != "" {
+	line.Person = c.who.Person
+	switch {
+	case c.who.Pod != "":
 		line.Key, line.KeyName = string(c.who.Pod), "pod"
+	case c.who.Session != "":
+		line.Key = string(c.who.Session)
 	}
 	line.Face, line.Operation, line.Status = cmp.Or(line.Face, face), cmp.Or(line.Operation, rt.id), cmp.Or(line.Status, rt.status)
 	if client, err := netip.ParseAddrPort(c.r.RemoteAddr); err == nil {
