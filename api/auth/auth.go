@@ -19,10 +19,15 @@ type Scope struct {
 	Public bool // no key needed
 	// Pod says that a pod's own key will do, too, for that pod alone. Routes that do not say so refuse it.
 	Pod bool
+	// Self asks for a key or a session, and for no permission: what the caller asks for is about the caller. A pod's own key will not do.
+	Self bool
 }
 
 // Public is the scope of a route that needs no key.
 func Public() Scope { return Scope{Public: true} }
+
+// Self is the scope of a route for whoever asks, about the one who asks.
+func Self() Scope { return Scope{Self: true} }
 
 // Read asks for reading in group g.
 func Read(g fleet.Group) Scope { return Scope{Group: g, Access: fleet.AccessRead} }
@@ -38,13 +43,17 @@ func (s Scope) OrPod() Scope {
 
 // Declared reports whether the scope says anything.
 func (s Scope) Declared() bool {
-	return s.Public != (s.Group != "" && (s.Access == fleet.AccessRead || s.Access == fleet.AccessWrite))
+	group := s.Group != "" && (s.Access == fleet.AccessRead || s.Access == fleet.AccessWrite)
+	return s.Public != (group != s.Self) && !(group && s.Self)
 }
 
 // String returns "group:access", or "public".
 func (s Scope) String() string {
-	if s.Public {
+	switch {
+	case s.Public:
 		return "public"
+	case s.Self:
+		return "self"
 	}
 	return string(s.Group) + ":" + string(s.Access)
 }
@@ -124,7 +133,7 @@ func Require(who fleet.Principal, scope Scope) error {
 	if scope.Public {
 		return nil
 	}
-	covered := who.May(scope.Group, scope.Access)
+	covered := scope.Self || who.May(scope.Group, scope.Access)
 	if who.Pod != "" {
 		covered = scope.Pod
 	}

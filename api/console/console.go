@@ -1,6 +1,7 @@
 // Package console serves the web console below /console, and keeps its sessions. The page uses the public API alone. A session is a
-// cookie that holds an API key, sealed, and the time at which it ends; it is stored nowhere and is worth what its key is worth. The
-// package never decides what a key may do: it turns the cookie of a request that the page itself sent into the key's header.
+// cookie that holds an API key or the secret of a person's session, sealed, and the time at which it ends; it is stored nowhere here and
+// is worth what that is worth. The package never decides what anybody may do: it turns the cookie of a request that the page itself sent
+// into the header of the API.
 package console
 
 import (
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -18,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"gantry/api/login"
 	"gantry/api/problem"
 	"gantry/api/proxy"
 	"gantry/fleet"
@@ -42,6 +45,10 @@ type Config struct {
 	Ours   func(*http.Request) bool // whether a request is for the API's host; others pass unchanged
 	S3     []string                 // addresses of the installation's S3 servers, which the page may call
 	Now    func() time.Time
+	// Provider knows people by OpenID Connect; nil: none was set up. ProviderName is how the page calls it.
+	Provider     Provider
+	ProviderName string
+	Log          *slog.Logger // nil: none
 }
 
 // Console is safe for concurrent use.
@@ -64,6 +71,8 @@ func (c *Console) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		case r.URL.Path == sessionPath:
 			c.session(w, r, next)
+		case r.URL.Path == oidcPath || r.URL.Path == callbackPath:
+			c.oidc(w, r, next)
 		case Owns(r.URL.Path):
 			c.serveFile(w, r)
 		default:
@@ -124,6 +133,9 @@ func (c *Console) session(w http.ResponseWriter, r *http.Request, next http.Hand
 		key, ok := c.open(proxy.TakeCookie(r.Header, cookieName))
 		c.tell(w, r, key, ok, next)
 	case r.Method == http.MethodDelete:
+		if key, ok := c.open(proxy.TakeCookie(r.Header, cookieName)); ok {
+			c.signOut(r, key, next)
+		}
 		setCookie(w, "", -1)
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -131,53 +143,111 @@ func (c *Console) session(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 }
 
-// tell says whether there is a session, and whether its key may see the fleet.
+// signOut ends the session of a person. A key that was pasted stays.
+func (c *Console) signOut(r *http.Request, key fleet.Secret, next http.Handler) {
+	if ask(r, http.MethodGet, key, "/v2/me", nil, next).status == http.StatusOK {
+		ask(r, http.MethodDelete, key, "/v2/me/session", nil, next)
+	}
+}
+
+// tell says whether there is a session, whether its key may see the fleet, and how else one can sign in.
 func (c *Console) tell(w http.ResponseWriter, r *http.Request, key fleet.Secret, ok bool, next http.Handler) {
 	out := struct {
-		SignedIn bool `json:"signedIn"`
-		Operator bool `json:"operator"`
-	}{}
+		SignedIn bool   `json:"signedIn"`
+		Operator bool   `json:"operator"`
+		Person   bool   `json:"person"`
+		Provider string `json:"provider,omitempty"`
+	}{Provider: c.cfg.ProviderName}
 	if ok {
-		answer := ask(r, key, "/v2/account", next)
+		answer := ask(r, http.MethodGet, key, "/v2/account", nil, next)
 		if out.SignedIn = answer.knows(); !out.SignedIn && answer.status != http.StatusUnauthorized {
 			answer.pass(w)
 			return
 		}
-		out.Operator = out.SignedIn && ask(r, key, "/admin/v1/limits", next).status == http.StatusOK
+		out.Operator = out.SignedIn && ask(r, http.MethodGet, key, "/admin/v1/limits", nil, next).status == http.StatusOK
+		out.Person = out.SignedIn && ask(r, http.MethodGet, key, "/v2/me", nil, next).status == http.StatusOK
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // a client that left is not told
 }
 
-// login asks the API whether it knows the key, under the limits that hold for all who ask, and then sets the cookie.
+// login asks the API whether it knows the key, or has it sign a person in, under the limits that hold for all who ask, and then sets the
+// cookie.
 func (c *Console) login(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	var in struct{ Key string }
+	var in struct {
+		Key string
+		login.SignIn
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLogin))
-	if err != nil || json.Unmarshal(body, &in) != nil || !fleet.ValidAPIKey(in.Key) {
+	if err == nil && json.Unmarshal(body, &in) == nil && in.Key == "" && in.Login != "" {
+		in.Assertion = ""
+		if answer := post(r, login.SessionsPath, in.SignIn, next); answer.status != http.StatusCreated {
+			answer.pass(w)
+		} else if err := c.begin(w, answer); err != nil {
+			refuse(w, r, err)
+		} else {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		return
+	}
+	if err != nil || !fleet.ValidAPIKey(in.Key) {
 		refuse(w, r, fleet.Invalid("$.key", "must be an API key"))
 		return
 	}
 	key := fleet.Secret(in.Key)
-	if answer := ask(r, key, "/v2/account", next); !answer.knows() {
+	answer := ask(r, http.MethodGet, key, "/v2/account", nil, next)
+	switch {
+	case !answer.knows():
 		answer.pass(w)
-		return
-	}
-	plain := binary.BigEndian.AppendUint64(nil, uint64(c.cfg.Now().Add(life).Unix())) //nolint:gosec // after 1970
-	sealed, err := c.cfg.Sealer.Seal(purpose, append(plain, key.Reveal()...))
-	if err != nil {
+	case c.keep(w, key, c.cfg.Now().Add(life)) != nil:
 		refuse(w, r, &fleet.Error{Code: fleet.CodeInternal})
-		return
+	default:
+		w.WriteHeader(http.StatusNoContent)
 	}
-	setCookie(w, base64.RawURLEncoding.EncodeToString(sealed), int(life/time.Second))
-	w.WriteHeader(http.StatusNoContent)
 }
 
-// ask has the API answer a GET with a key, as if the client had sent it.
-func ask(r *http.Request, key fleet.Secret, path string, next http.Handler) *kept {
+// begin sets the cookie of a person's session that the API has begun.
+func (c *Console) begin(w http.ResponseWriter, answer *kept) error {
+	var made login.Session
+	if err := json.Unmarshal(answer.body.Bytes(), &made); err != nil {
+		return &fleet.Error{Code: fleet.CodeInternal}
+	}
+	return c.keep(w, fleet.Secret(made.Token), made.ExpiresAt)
+}
+
+// keep sets the cookie of a session that lasts until a time.
+func (c *Console) keep(w http.ResponseWriter, key fleet.Secret, until time.Time) error {
+	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix())) //nolint:gosec // after 1970
+	sealed, err := c.cfg.Sealer.Seal(purpose, append(plain, key.Reveal()...))
+	if err != nil {
+		return &fleet.Error{Code: fleet.CodeInternal}
+	}
+	setCookie(w, base64.RawURLEncoding.EncodeToString(sealed), int(until.Sub(c.cfg.Now())/time.Second))
+	return nil
+}
+
+// post is ask for what someone whom the API does not know yet sends.
+func post(r *http.Request, path string, body any, next http.Handler) *kept {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return &kept{status: http.StatusInternalServerError}
+	}
+	return ask(r, http.MethodPost, "", path, text, next)
+}
+
+// ask has the API answer a request with a key or, where that is empty, with none, as if the client had sent it.
+func ask(r *http.Request, method string, key fleet.Secret, path string, body []byte, next http.Handler) *kept {
 	req := r.Clone(r.Context())
-	req.Method, req.URL, req.RequestURI = http.MethodGet, &url.URL{Path: path}, path
+	req.Method, req.URL, req.RequestURI = method, &url.URL{Path: path}, path
 	req.Body, req.ContentLength, req.TransferEncoding = http.NoBody, 0, nil
-	req.Header = http.Header{"Authorization": {"Bearer " + key.Reveal()}}
+	req.Header = http.Header{}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key.Reveal())
+	}
+	if body != nil {
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		req.Header.Set("Content-Type", "application/json")
+	}
 	answer := &kept{header: http.Header{}}
 	next.ServeHTTP(answer, req)
 	return answer

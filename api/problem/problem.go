@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"gantry/api/v2"
 	"gantry/fleet"
@@ -138,6 +139,9 @@ func Write(w http.ResponseWriter, p v2.Problem) {
 // Answer logs what a person may have to look at and sends the problem that describes err.
 func Answer(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	p := From(err, RequestID(r.Context()))
+	if e := (*fleet.Error)(nil); errors.As(err, &e) && e.After > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.After+time.Second-1)/time.Second)))
+	}
 	switch {
 	case r.Context().Err() != nil: // the client left; nobody reads the answer
 	case p.Status == http.StatusInternalServerError:

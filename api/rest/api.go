@@ -94,6 +94,7 @@ func New(cfg Config) (*API, error) {
 	a.registerNetwork()
 	a.registerAccount()
 	a.registerKeys()
+	a.registerMe()
 	a.registerSecrets()
 	a.registerBilling()
 	a.registerEvents()

@@ -195,7 +195,7 @@ func (a *API) exportAudit(ctx context.Context, c *call, q fleet.AuditQuery) erro
 
 func auditRecord(l *fleet.AuditLine) v2.AuditLine {
 	return v2.AuditLine{
-		At: v2.At(l.At), AccountID: string(l.Account), KeyID: l.Key, KeyName: l.KeyName, Operator: l.Operator, Operation: l.Operation,
+		At: v2.At(l.At), AccountID: string(l.Account), KeyID: l.Key, KeyName: l.KeyName, PersonID: v2.Text(l.Person), Operator: l.Operator, Operation: l.Operation,
 		ObjectID: v2.Text(l.Object), Face: l.Face, Address: v2.Text(l.Address), Status: l.Status,
 	}
 }

@@ -70,6 +70,7 @@ func (a *API) registerAccounts() {
 	}, byID("account", addCredit))
 	a.registerSuspension(one)
 	a.registerLimits()
+	a.registerPeople()
 }
 
 func (a *API) registerSuspension(one []*huma.Param) {

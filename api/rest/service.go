@@ -19,10 +19,12 @@ type Service interface {
 	AccountService
 	SecretService
 	KeyService
+	MeService
 	HostService
 	HostEligibilityService
 	ImageService
 	OperatorAccountService
+	PersonService
 	LimitService
 	ClusterService
 	GatewayService

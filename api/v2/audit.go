@@ -4,12 +4,13 @@ package v2
 type AuditLine struct {
 	At        Time   `json:"at" doc:"When."`
 	AccountID string `json:"accountId" doc:"The account of the key."`
-	KeyID     string `json:"keyId" doc:"The key; of a pod's own key, the pod."`
-	KeyName   string `json:"keyName" doc:"The name of the key then, or empty."`
+	KeyID     string `json:"keyId" doc:"The key; of a pod's own key, the pod; of a person's session, that one."`
+	KeyName   string `json:"keyName" doc:"The name of the key, or the login of the person, then; or empty."`
+	PersonID  Text   `json:"personId" doc:"The person whose session or command line it was, or null."`
 	Operator  bool   `json:"operator" doc:"Whether the operation is one of operators."`
 	Operation string `json:"operation" doc:"The operationId, or the field of a GraphQL mutation."`
 	ObjectID  Text   `json:"objectId" doc:"What was changed or made, or null."`
-	Face      string `json:"face" doc:"By which API." enum:"v2,v1,admin,graphql"`
+	Face      string `json:"face" doc:"By which API." enum:"v2,v1,admin,graphql,console"`
 	Address   Text   `json:"address" doc:"The client's address, or null."`
 	Status    int    `json:"status" doc:"The HTTP status of the operation's success."`
 }

@@ -88,6 +88,7 @@ type runCmd struct {
 	RateFailures      int           `default:"60" help:"Requests without a valid key, and for paths that do not exist, that one client address may make in a minute before they get 429; 0: any number. Requests with a valid key always pass. Clients behind a proxy have the proxy's address unless it is one of --trusted-proxies." placeholder:"N"`
 
 	Hooks      webhookFlags `embed:""`
+	People     peopleFlags  `embed:""`
 	frontFlags `embed:""`
 }
 
@@ -161,7 +162,7 @@ func (c *runCmd) validate() error {
 	if err := fleet.CheckModelHub(c.ModelHub); err != nil {
 		faults = append(faults, fmt.Errorf("--model-hub %w", err))
 	}
-	faults = append(faults, c.checkProxyURL(), c.checkAPIURL(), c.checkS3URLs())
+	faults = append(faults, c.checkProxyURL(), c.checkAPIURL(), c.checkS3URLs(), c.People.check())
 	return errors.Join(append(faults, c.frontFlags.validate())...)
 }
 

@@ -22,6 +22,7 @@ import (
 	"gantry/api/forward"
 	"gantry/api/graphql"
 	jobface "gantry/api/jobs"
+	"gantry/api/login"
 	"gantry/api/proxy"
 	"gantry/api/rest"
 	"gantry/api/v1"
@@ -84,6 +85,7 @@ type parts struct {
 	gateways   *gateways.Server
 	forward    *forward.Forwarder
 	console    *console.Console
+	login      *login.API
 	acme       *edge.ACME     // nil: no certificates are ordered
 	tlsFront   *edge.FrontEnd // of users' connections
 	edge       func(context.Context) error
@@ -151,7 +153,7 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	})
 	d.service = scheduler.New(scheduler.Config{
 		Store: m.store, Node: anywhere{m.node, d.reads}, Heard: d.gateways, Dispatch: d.dispatch, Storage: disks, Sealer: m.sealer, Members: d.keeper, Clock: d.time, Version: version, Log: log,
-		ProxyURL: c.proxyURL(api), S3URLs: c.s3URLs(), Movable: c.PodsMovable, Jobs: m.jobs,
+		ProxyURL: c.proxyURL(api), S3URLs: c.s3URLs(), Movable: c.PodsMovable, Jobs: m.jobs, SessionLife: c.People.SessionLife,
 	})
 	d.files = files.New(files.Config{
 		Store: m.store, Node: m.node, Sealer: m.sealer, URL: c.apiURL(api), HTTP: files.NewHTTP(), Log: log, Now: time.Now,
@@ -209,7 +211,13 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		},
 		Always: d.here,
 	})
-	d.console = console.New(console.Config{Sealer: m.sealer, Ours: c.ours, S3: slices.Sorted(maps.Values(c.s3URLs())), Now: time.Now})
+	d.login = login.New(d.service, c.apiURL(api), log)
+	conf := console.Config{Sealer: m.sealer, Ours: c.ours, S3: slices.Sorted(maps.Values(c.s3URLs())), Now: time.Now, Log: log}
+	pages, err := c.People.provide(conf, c.apiURL(api))
+	if err != nil {
+		return nil, err
+	}
+	d.console = console.New(pages)
 	return d, nil
 }
 
@@ -235,6 +243,8 @@ func (d *parts) faces() http.Handler {
 			d.results.ServeHTTP(w, r)
 		case jobface.Owns(path):
 			d.jobs.ServeHTTP(w, r)
+		case login.Owns(path):
+			d.login.ServeHTTP(w, r)
 		case v1.Owns(path):
 			d.v1.ServeHTTP(w, r)
 		case graphql.Owns(path):

@@ -65,11 +65,14 @@ type cli struct {
 	Host     hostCmd       `cmd:"" group:"operators" help:"See hosts, change them, and let new ones join."`
 	Image    imageCmd      `cmd:"" group:"operators" help:"List the images on hosts, and prefetch images before pods need them."`
 	Raft     raftCmd       `cmd:"" group:"operators" help:"See, add and remove schedulers of the control plane."`
+	Person   personCmd     `cmd:"" group:"operators" help:"Create, change, reset and delete people who sign in to the console."`
 	Gateway  gatewayCmd    `cmd:"" group:"operators" help:"See, add, drain and remove gateways, which carry requests to pods."`
 	Snapshot snapshotCmd   `cmd:"" group:"operators" help:"Save snapshots of the control plane's state, and restore one."`
 	Admin    adminCmd      `cmd:"" group:"operators" help:"Describe data centers, GPU types, CPU flavors, storage, private networks and prices."`
 	Debug    debugCmd      `cmd:"" group:"operators" help:"Collect diagnostics for a bug report."`
 	Dev      devCmd        `cmd:"" group:"program" help:"Run a whole Gantry on this machine: scheduler, agent and containerd."`
+	Login    loginCmd      `cmd:"" group:"program" help:"Get a key of this command line's own, which someone lets in on a page of the console."`
+	Logout   logoutCmd     `cmd:"" group:"program" help:"Delete the key of a context, which login got."`
 	Contexts contextCmd    `cmd:"" group:"program" name:"context" help:"Manage the addresses and keys of several clusters, and choose one."`
 	Complete completionCmd `cmd:"" group:"program" name:"completion" help:"Print the completion for bash, zsh or fish."`
 	Versions versionCmd    `cmd:"" group:"program" name:"version" help:"Print the version."`

@@ -42,7 +42,7 @@ type anyNoun interface {
 func nouns() map[string]anyNoun {
 	return map[string]anyNoun{
 		"pod": pods, "endpoint": endpoints, "cluster": instantClusters, "secret": secrets, "template": templates, "registry": registries, "volume": volumes, "s3-key": s3Keys,
-		"key": keys, "account": accounts, "host": hosts, "raft": members, "gateway": gateways, "admin datacenter": dataCenters,
+		"key": keys, "account": accounts, "host": hosts, "raft": members, "gateway": gateways, "person": persons, "admin datacenter": dataCenters,
 		"admin gpu-type": gpuTypes, "admin cpu-flavor": cpuFlavors, "admin volume-backend": backends,
 		"admin model": publicModels,
 	}
