@@ -14,11 +14,6 @@ func (c *Client) People(ctx context.Context) (Answer[admin.PersonList], error) {
 	return list[admin.PersonList](ctx, c, people, nil)
 }
 
-// Person returns a person; for operators.
-func (c *Client) Person(ctx context.Context, id string) (Answer[admin.Person], error) {
-	return call[admin.Person](ctx, c, http.MethodGet, people+"/"+word(id), nil, nil)
-}
-
 // CreatePerson makes a person, with a password for the first sign-in; for operators.
 func (c *Client) CreatePerson(ctx context.Context, body admin.CreatePersonRequest) (Answer[admin.NewPerson], error) {
 	return call[admin.NewPerson](ctx, c, http.MethodPost, people, nil, body)
@@ -32,11 +27,6 @@ func (c *Client) UpdatePerson(ctx context.Context, id string, body admin.UpdateP
 // ResetPerson takes away what a person lost; for operators.
 func (c *Client) ResetPerson(ctx context.Context, id string, body admin.ResetPersonRequest) (Answer[admin.NewPerson], error) {
 	return call[admin.NewPerson](ctx, c, http.MethodPost, people+"/"+word(id)+"/reset", nil, body)
-}
-
-// EndPersonSessions ends all sessions of a person; for operators.
-func (c *Client) EndPersonSessions(ctx context.Context, id string) error {
-	return c.remove(ctx, people+"/"+word(id)+"/sessions")
 }
 
 // DeletePerson deletes a person; for operators.

@@ -166,6 +166,7 @@ type Key struct {
 	Invoke []string `cbor:"10,keyasint,omitempty"`
 	// Person is whose command line has the key, which may do no more than the person in its account at any time; empty: it is the account's.
 	Person PersonID `cbor:"11,keyasint,omitempty"`
+	Device bool     `cbor:"12,keyasint,omitempty"` // it was made for a command line, which may delete it
 	// LastUsedAt is when the key was last used, to the minute. It lies in a table of its own and is set
 	// in what views return.
 	LastUsedAt time.Time `cbor:"-"`

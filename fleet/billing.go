@@ -116,6 +116,7 @@ type KeyRequest struct {
 	Invoke    []string         // endpoints, or InvokeAll; nil: all when the preset is "all", else none
 	ExpiresAt time.Time
 	Person    PersonID // whose command line gets it; empty: it is the account's
+	Device    bool     // it is for a command line
 }
 
 // KeyUpdate changes a key; nil leaves a field as it is.

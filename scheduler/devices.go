@@ -60,7 +60,7 @@ func (s *Service) DecideDevice(ctx context.Context, who fleet.Principal, code st
 }
 
 func (s *Service) deviceKey(ctx context.Context, who fleet.Principal, req fleet.DeviceRequest, days int) (fleet.Secret, error) {
-	ask := fleet.KeyRequest{Name: "login " + req.Name, Person: who.Person, Invoke: who.Invoke}
+	ask := fleet.KeyRequest{Name: "login " + req.Name, Person: who.Person, Device: true, Invoke: who.Invoke}
 	preset := "all"
 	if req.ReadOnly {
 		preset, ask.Invoke = "readOnly", nil

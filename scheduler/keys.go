@@ -272,7 +272,8 @@ func (s *Service) newKey(
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
-	key.Person, key.ExpiresAt, key.Invoke = req.Person, req.ExpiresAt, slices.Compact(slices.Sorted(slices.Values(req.Invoke)))
+	key.Person, key.Device = req.Person, req.Device
+	key.ExpiresAt, key.Invoke = req.ExpiresAt, slices.Compact(slices.Sorted(slices.Values(req.Invoke)))
 	if _, err := propose[any](ctx, s, state.PutKey{Key: key}); err != nil {
 		return fleet.Key{}, "", err
 	}

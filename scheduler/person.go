@@ -134,12 +134,6 @@ func (s *Service) ResetPerson(ctx context.Context, id fleet.PersonID, what fleet
 	return once, nil
 }
 
-// EndPersonSessions ends all sessions of a person.
-func (s *Service) EndPersonSessions(ctx context.Context, id fleet.PersonID) error {
-	_, err := propose[any](ctx, s, state.EndSessions{Person: id})
-	return err
-}
-
 // DeletePerson deletes a person.
 func (s *Service) DeletePerson(ctx context.Context, id fleet.PersonID) error {
 	_, err := propose[any](ctx, s, state.DeletePerson{ID: id})
@@ -239,14 +233,22 @@ func (s *Service) EndOwnSessions(ctx context.Context, who fleet.Principal) error
 	if err := self(who); err != nil {
 		return err
 	}
-	return s.EndPersonSessions(ctx, who.Person)
+	_, err := propose[any](ctx, s, state.EndSessions{Person: who.Person})
+	return err
 }
 
-// SignOut ends the caller's session, or deletes the key with which the caller came.
+// SignOut ends the caller's session, or deletes the key with which the caller came, if that is a command line's.
 func (s *Service) SignOut(ctx context.Context, who fleet.Principal) error {
 	if who.Session != "" {
 		_, err := propose[any](ctx, s, state.EndSessions{Person: who.Person, Session: who.Session})
 		return err
+	}
+	key, err := s.Key(ctx, who, who.Key)
+	if err != nil {
+		return err
+	}
+	if !key.Device {
+		return fleet.NotAllowed("this key is not one of gantry login: delete it by its id")
 	}
 	return s.DeleteKey(ctx, who, who.Key)
 }

@@ -22,7 +22,6 @@ type PersonService interface {
 	UpdatePerson(ctx context.Context, id fleet.PersonID, change fleet.PersonUpdate) (fleet.PersonView, error)
 	// ResetPerson returns a password that may be used once, if the password is reset.
 	ResetPerson(ctx context.Context, id fleet.PersonID, what fleet.PersonReset) (fleet.Secret, error)
-	EndPersonSessions(ctx context.Context, id fleet.PersonID) error
 	DeletePerson(ctx context.Context, id fleet.PersonID) error
 }
 
@@ -53,23 +52,14 @@ func (a *API) registerPeople() {
 		"Makes a person and answers a password for the first sign-in, once. 404: there is no such account. 409: another person has the login.", http.StatusCreated)
 	create.in, create.out = admin.CreatePersonRequest{Login: "ada@example.com", Memberships: []admin.WantedMembership{{AccountID: "a5f8k2m7q1w4z9", Role: "developer"}}}, fresh
 	on(a, create.fails(http.StatusNotFound, http.StatusConflict), createPerson)
-	get := at(http.MethodGet, "/{id}", "getPerson", "Get a person", "Returns a person.", http.StatusOK)
-	get.out = example
-	on(a, get, byID("person", func(ctx context.Context, svc PersonService, id fleet.PersonID, _ *call, _ *none) (*admin.Person, error) {
-		return show(personRecord)(svc.Person(ctx, id))
-	}))
 	update := at(http.MethodPatch, "/{id}", "updatePerson", "Change a person",
 		"Changes a person, from the person's next request on; what is left out stays. 409: another person has the login.", http.StatusOK)
 	update.in, update.out = admin.UpdatePersonRequest{Disabled: new(true)}, example
 	on(a, update.fails(http.StatusConflict), byID("person", updatePerson))
 	reset := at(http.MethodPost, "/{id}/reset", "resetPerson", "Take away what a person lost",
-		"Replaces the password by one for the next sign-in, has no codes needed, or forgets the provider's account, and ends all sessions.", http.StatusOK)
+		"Ends all sessions of a person and, as asked for, replaces the password by one for the next sign-in, has no codes needed, or forgets the provider's account.", http.StatusOK)
 	reset.in, reset.out = admin.ResetPersonRequest{Password: true}, fresh
 	on(a, reset, byID("person", resetPerson))
-	on(a, at(http.MethodDelete, "/{id}/sessions", "endPersonSessions", "End all sessions of a person", "Ends all sessions of a person.", http.StatusNoContent),
-		byID("person", func(ctx context.Context, svc PersonService, id fleet.PersonID, _ *call, _ *none) (*none, error) {
-			return nil, svc.EndPersonSessions(ctx, id)
-		}))
 	on(a, at(http.MethodDelete, "/{id}", "deletePerson", "Delete a person",
 		"Deletes a person with all sessions; keys of the person's command lines are refused from then on.", http.StatusNoContent),
 		byID("person", func(ctx context.Context, svc PersonService, id fleet.PersonID, _ *call, _ *none) (*none, error) {

@@ -32,7 +32,7 @@ func (a *API) registerMe() {
 	at := func(method, path, id, summary, text string, status int) route {
 		return route{
 			method: method, path: "/v2/me" + path, id: id, tag: "Account", summary: summary, text: text,
-			scope: auth.Self(), limit: limit.PerAccount, status: status,
+			scope: auth.Self(), limit: limit.PerAccount, status: status, unlisted: true,
 		}
 	}
 	me := at(http.MethodGet, "", "getMe", "Get who is signed in", "Returns the person of a session of the console."+textPersonOnly, http.StatusOK)
@@ -66,7 +66,7 @@ func (a *API) registerMe() {
 			return nil, svc.EndOwnSessions(ctx, c.who)
 		})
 	on(a, at(http.MethodDelete, "/session", "signOut", "Sign out",
-		"Ends the session of the request, or deletes the API key with which it is made.", http.StatusNoContent),
+		"Ends the session of the request, or deletes the API key with which it is made. 409: the key is not one of `gantry login`.", http.StatusNoContent).fails(http.StatusConflict),
 		func(ctx context.Context, svc MeService, c *call, _ *none) (*none, error) {
 			return nil, svc.SignOut(ctx, c.who)
 		})

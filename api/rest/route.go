@@ -35,6 +35,7 @@ type route struct {
 	alike        []int  // statuses with the same body
 	also         string // what 204 means, for a route that may answer it instead of status
 	errors       []int  // beside those that follow from scope, parameters and body
+	unlisted     bool   // not in the document: it is for the console's page
 	in, out      any    // examples of the bodies; nil: no body
 }
 
@@ -169,7 +170,9 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit})
 	describeLimits(op, rt.limit)
 	describeOnce(op, rt)
-	a.huma.OpenAPI().AddOperation(op)
+	if !rt.unlisted {
+		a.huma.OpenAPI().AddOperation(op)
+	}
 	a.huma.Adapter().Handle(op, func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
 		ctx, attempt := fleet.WithAttempt(r.Context())

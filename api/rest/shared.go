@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,7 +188,7 @@ func eachParameter(op map[string]any, f func(string, map[string]any) map[string]
 	}
 }
 
-// responseName names an answer for its record, and any other for its status.
+// responseName names an answer for its record, and any other for its status, in short.
 func responseName(status string, response map[string]any) string {
 	content, _ := response["content"].(map[string]any)
 	body, _ := content["application/json"].(map[string]any)
@@ -197,11 +196,10 @@ func responseName(status string, response map[string]any) string {
 	if ref, ok := schema["$ref"].(string); ok {
 		return strings.TrimPrefix(ref, schemaPrefix)
 	}
-	code, err := strconv.Atoi(status)
-	if err != nil {
+	if _, err := strconv.Atoi(status); err != nil {
 		return status
 	}
-	return strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(code))
+	return "S" + status // each operation names a dozen
 }
 
 func parameterName(name string, v map[string]any) string {

@@ -13,7 +13,6 @@ import (
 type personCmd struct {
 	List    listCmd          `cmd:"" help:"List the people who sign in to the console."`
 	Create  personCreateCmd  `cmd:"" help:"Create a person; a password for the first sign-in is printed once."`
-	Get     getCmd           `cmd:"" help:"Show a person."`
 	Update  personUpdateCmd  `cmd:"" help:"Change a person: login, roles, whether it may sign in."`
 	Reset   personResetCmd   `cmd:"" help:"Take away the password, the codes or the provider's account that a person lost."`
 	SignOut personSignOutCmd `cmd:"" help:"End all sessions of people."`
@@ -21,7 +20,7 @@ type personCmd struct {
 }
 
 var persons = noun[admin.Person, admin.PersonList]{
-	kind: "person", all: (*client.Client).People, one: (*client.Client).Person, remove: (*client.Client).DeletePerson,
+	kind: "person", all: (*client.Client).People, remove: (*client.Client).DeletePerson,
 	items:   func(l admin.PersonList) []admin.Person { return l.People },
 	thing:   func(p admin.Person) thing { return thing{p.ID, p.Login} },
 	columns: []string{"ID", "LOGIN", "ROLES", "PASSWORD", "CODES", "PROVIDER", "SESSIONS", "DISABLED", "CREATED"},
@@ -144,7 +143,7 @@ type personSignOutCmd struct {
 // Run ends sessions.
 func (cmd personSignOutCmd) Run(ctx context.Context, a *app, c *client.Client) error {
 	return persons.each(ctx, a, c, cmd.People, func(id string) error {
-		if err := c.EndPersonSessions(ctx, id); err != nil {
+		if _, err := c.ResetPerson(ctx, id, admin.ResetPersonRequest{}); err != nil {
 			return err
 		}
 		return a.done("signed out", id)

@@ -1,65 +1,14 @@
 import type { ComponentType } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { call, json, signedIn, type Schemas } from './api'
-import { live, ofAccount } from './live'
+import { signedIn } from './api'
+import { live } from './live'
 import { go, href, route } from './route'
-import { lasting, store, useStore } from './store'
-import { Badge, Dialog, Failure, Field, Messages, Page } from './ui'
+import { AccountSwitch, Login, logout, me, whoami } from './signin'
+import { lasting, useStore } from './store'
+import { Badge, Dialog, Failure, Messages, Page } from './ui'
 import { routes, type Place } from './places'
 
 const theme = lasting('gantry-theme', 'system')
-/** The account of the session, and whether its key is an operator's. */
-export const me = store<{ account?: Schemas['Account']; operator: boolean } | undefined>(undefined)
-
-async function whoami(): Promise<void> {
-  const session = await json<{ signedIn: boolean; operator: boolean }>('GET', '/console/session')
-  signedIn.set(session.signedIn)
-  if (!session.signedIn) return
-  const account = await call('get', '/v2/account').catch((e) => {
-    if (e.status !== 403) throw e
-    return undefined
-  })
-  me.set({ account, operator: session.operator })
-}
-
-function Login() {
-  const [key, set] = useState('')
-  const [error, fail] = useState<Error>()
-  const [busy, wait] = useState(false)
-  return (
-    <main id="main" class="login">
-      <form class="card" onSubmit={async (e) => {
-        e.preventDefault()
-        wait(true)
-        try {
-          await json('POST', '/console/session', { key: key.trim() })
-          await whoami()
-        } catch (e) {
-          fail(e as Error)
-        }
-        wait(false)
-      }}>
-        <h1>Gantry</h1>
-        <input type="text" name="username" autoComplete="username" value="API key" hidden readOnly />
-        <Field label="API key" hint="It stays with the scheduler: this page gets a session of 8 hours, and never sees the key again.">
-          <input type="password" name="key" autoComplete="current-password" required spellcheck={false} value={key} autoFocus onInput={(e) => set(e.currentTarget.value)} />
-        </Field>
-        <Failure of={error} />
-        <button type="submit" class="primary" disabled={busy}>Sign in</button>
-        <p class="dim">A key is made with <code>gantry key create console</code>.</p>
-      </form>
-    </main>
-  )
-}
-
-function logout() {
-  void json('DELETE', '/console/session').finally(() => {
-    me.set(undefined)
-    signedIn.set(false)
-    ofAccount.close()
-  })
-}
-
 function Nav({ at, operator, open, close }: { at: string; operator: boolean; open: boolean; close(): void }) {
   const link = (r: Place) => (
     <li key={r.path}><a href={href(r.path)} onClick={close} aria-current={at === r.path || (r.path !== '/' && at.startsWith(r.path + '/')) ? 'page' : undefined}>{r.name}</a></li>
@@ -160,7 +109,7 @@ export function App() {
         <button type="button" class="quiet menu" aria-expanded={menu} aria-controls="nav" aria-label="Menu" onClick={() => open(!menu)}>☰</button>
         <a class="brand" href={href('/')}>Gantry</a>
         <span class="grow" />
-        <span class="dim account">{who.account?.name}</span>
+        <AccountSwitch />
         <span title="Whether changes arrive by themselves"><Badge of={arrives} /></span>
         <select aria-label="Colours" value={look} onChange={(e) => theme.set(e.currentTarget.value)}>
           <option value="system">Auto</option><option value="light">Light</option><option value="dark">Dark</option>

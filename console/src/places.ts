@@ -25,6 +25,7 @@ const alerts = () => import('./pages/alerts')
 const operator = () => import('./pages/operator')
 const clusters = () => import('./pages/clusters')
 const pods = () => import('./pages/pods')
+const people = () => import('./pages/people')
 
 export const routes: Place[] = [
   place('/', 'Overview', () => import('./pages/overview').then((m) => m.Overview), { key: 'o' }),
@@ -47,6 +48,8 @@ export const routes: Place[] = [
   place('/billing', 'Billing', () => account().then((m) => m.Billing), { key: 'b' }),
   place('/activity', 'Activity', () => account().then((m) => m.Activity), { key: 'a' }),
   place('/account', 'Account', () => nouns().then((m) => m.Account)),
+  place('/you', 'You', () => people().then((m) => m.You), { key: 'y' }),
+  place('/device', '', () => people().then((m) => m.Device)),
   place('/fleet', 'Map', () => fleet().then((m) => m.Map), { operator: true, key: 'm' }),
   place('/hosts', 'Hosts', () => fleet().then((m) => m.Hosts), { operator: true, key: 'h' }),
   place('/hosts/:id', '', () => fleet().then((m) => m.HostPage), { operator: true }),
@@ -56,6 +59,7 @@ export const routes: Place[] = [
   place('/alerts', 'Alerts', () => alerts().then((m) => m.Alerts), { operator: true, key: 'l' }),
   place('/runbooks', '', () => alerts().then((m) => m.Runbooks), { operator: true }),
   place('/accounts', 'Accounts', () => operator().then((m) => m.Accounts), { operator: true }),
+  place('/people', 'People', () => people().then((m) => m.People), { operator: true }),
   place('/accounts/:id', '', () => operator().then((m) => m.AccountPage), { operator: true }),
   place('/prices', 'Prices', () => operator().then((m) => m.Prices), { operator: true }),
   place('/backends', 'Backends', () => fleet().then((m) => m.Backends), { operator: true }),

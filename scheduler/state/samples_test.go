@@ -383,7 +383,7 @@ func laterSamples() []sample {
 		sample{cmd: ChooseAccount{Session: "s1", Account: "acme"}},
 		sample{cmd: EndSessions{Person: "p1", Session: "s1"}},
 		sample{cmd: DeletePerson{ID: "p1"}},
-		sample{"-person", PutKey{fleet.Key{ID: "k9", Account: "acme", Name: "login", Hash: []byte("h9"), CreatedAt: at(9), Person: "p1"}}},
+		sample{"-person", PutKey{fleet.Key{ID: "k9", Account: "acme", Name: "login", Hash: []byte("h9"), CreatedAt: at(9), Person: "p1", Device: true}}},
 		sample{"-person", RecordAudit{Line: fleet.AuditLine{At: at(9), Account: "acme", Key: "s1", Operation: "createPod", Face: "v2", Person: "p1"}}},
 		sample{cmd: PutModel{sampleModel()}},
 		sample{cmd: DeleteModel{ID: "draw"}},

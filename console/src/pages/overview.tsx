@@ -1,6 +1,6 @@
 import { useMemo } from 'preact/hooks'
 import type { Schemas } from '../api'
-import { me } from '../app'
+import { me } from '../signin'
 import { usd } from '../format'
 import { useLive, useRows } from '../live'
 import { useStore } from '../store'
