@@ -183,7 +183,9 @@ func (s *Service) CreateKey(
 	if err != nil {
 		return fleet.Key{}, "", err
 	}
-	own.Invoke = who.Invoke // which a person's role may narrow
+	if who.Person != "" {
+		own.Invoke = who.Invoke // by the role
+	}
 	if req.Invoke == nil && invokesAll(req) {
 		req.Invoke = own.Invoke
 	}
