@@ -110,6 +110,10 @@ $(CONTAINERDS:%=.bin/%/.stamp) .bin/nats/.stamp: .bin/%/.stamp: tools/%/go.mod t
 	cd tools/$* && CGO_ENABLED=0 GOBIN=$(CURDIR)/.bin/$* go install -p $(P) tool
 	touch $@
 
+.bin/dex/.stamp: tools/dex/main.go tools/dex/go.mod tools/dex/go.sum
+	cd tools/dex && CGO_ENABLED=0 go build -p $(P) -o $(CURDIR)/.bin/dex/dex .
+	touch $@
+
 .PHONY: runtimes
 runtimes: $(CONTAINERDS:%=.bin/%/.stamp) ## Build the containerd releases that the runtime is tested with
 
@@ -183,7 +187,7 @@ clients: $(TOOLS) build ## Install the public clients of test/clients and drive 
 	$(GO_TEST_AGAIN) --packages='./test/clients/...' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: console-test
-console-test: $(TOOLS) build ## Use the web console in a real browser; GANTRY_SHOTS names a folder for screenshots
+console-test: $(TOOLS) build .bin/dex/.stamp ## Use the web console in a real browser; GANTRY_SHOTS names a folder for screenshots
 	$(GO_TEST_AGAIN) --packages='./test/console' -- $(GO_TEST_FLAGS) $(WITHIN)
 
 .PHONY: test

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"gantry/api/login"
 	"gantry/fleet"
 	"gantry/internal/pki"
 )
@@ -33,6 +34,9 @@ type site struct {
 	seen *http.Request // by the API
 	now  time.Time
 	dead map[string]bool
+
+	asked   string // of signing in
+	refuses bool
 }
 
 func newSite(t *testing.T) *site {
@@ -51,10 +55,18 @@ func newSite(t *testing.T) *site {
 		s.seen = r
 		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		switch {
+		case r.URL.Path == login.SessionsPath:
+			body, _ := io.ReadAll(r.Body)
+			if s.asked = string(body); s.refuses {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, `{"token":"`+personKey+`","expiresAt":"`+s.now.Add(time.Hour).Format(time.RFC3339)+`"}`)
 		case key == "" || s.dead[key]:
 			w.Header().Set("X-Request-Id", "r1")
 			w.WriteHeader(http.StatusUnauthorized)
-		case strings.HasPrefix(r.URL.Path, "/admin/") && key != adminKey:
+		case strings.HasPrefix(r.URL.Path, "/admin/") && key != adminKey, strings.HasPrefix(r.URL.Path, "/v2/me") && key != personKey:
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			_, _ = io.WriteString(w, "{}")
@@ -114,7 +126,8 @@ func TestASessionIsTheKeyOfThePage(t *testing.T) {
 		t.Errorf("the API is sent the cookies %q", got)
 	}
 	for path, want := range map[string]string{
-		"": `{"signedIn":false,"operator":false}`, goodKey: `{"signedIn":true,"operator":false}`, adminKey: `{"signedIn":true,"operator":true}`,
+		"": `{"signedIn":false,"operator":false,"person":false}`, goodKey: `{"signedIn":true,"operator":false,"person":false}`,
+		adminKey: `{"signedIn":true,"operator":true,"person":false}`, personKey: `{"signedIn":true,"operator":false,"person":true}`,
 	} {
 		var change []func(*http.Request)
 		if path != "" {
