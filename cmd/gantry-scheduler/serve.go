@@ -212,8 +212,8 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Always: d.here,
 	})
 	d.login = login.New(d.service, c.apiURL(api), log)
-	conf := console.Config{Sealer: m.sealer, Ours: c.ours, S3: slices.Sorted(maps.Values(c.s3URLs())), Now: time.Now, Log: log}
-	pages, err := c.People.provide(conf, c.apiURL(api))
+	page := console.Config{Sealer: m.sealer, Ours: c.ours, S3: slices.Sorted(maps.Values(c.s3URLs())), Now: time.Now, Log: log}
+	pages, err := c.People.provide(page, c.apiURL(api))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ const largePackage = 1500
 
 // budgets are the most product lines of the parts that are being built. One is raised only with a reason in its commit.
 var budgets = map[string]int{
-	"serverless": 2000, "api/jobs": 1050, "api/v1": 1400, "api/graphql": 2690, "gateway": 1800, "api/console": 300, "console": 40,
+	"serverless": 2000, "api/jobs": 1050, "api/v1": 1400, "api/graphql": 2690, "gateway": 1800, "api/console": 520, "console": 40,
 }
 
 // sizes returns the product's Go lines of each folder: without tests, what is generated, and what lies under test/.

@@ -32,7 +32,7 @@ func main() {
 
 func serve(listen, redirect, email, password, secret string) error {
 	log := logrus.New()
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), 10) // the least that Dex takes
 	if err != nil {
 		return err
 	}

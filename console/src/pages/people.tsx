@@ -9,6 +9,7 @@ import { attempt, Badge, Card, Cli, Copy, Dialog, Empty, Facts, Failure, Field, 
 const secret = (name: string, label: string, fresh = false) => (
   <Field label={label}><input type="password" name={name} required autoComplete={fresh ? 'new-password' : 'current-password'} minLength={fresh ? 10 : 1} maxLength={256} /></Field>
 )
+const whose = (login: string) => <input type="text" name="username" autoComplete="username" value={login} hidden readOnly />
 const code = <Field label="Code"><input name="code" required inputMode="numeric" autoComplete="one-time-code" pattern="[0-9]{6}" maxLength={6} /></Field>
 
 /** 20 random bytes as 32 letters of base32. */
@@ -23,13 +24,13 @@ function Codes({ person, done }: { person: Me; done(text: string): Promise<void>
     await json('PUT', '/v2/me/totp', { password: read('password'), code: read('code'), ...(keep ? { secret: made } : {}) })
     await done(keep ? 'Codes are needed from now on.' : 'Codes are needed no more.')
   }
-  if (person.totp) return <Asking label="Need no codes" act={set(false)}><p>Signing in with the password takes a code of your authenticator.</p>{secret('password', 'Password')}{code}</Asking>
+  if (person.totp) return <Asking label="Need no codes" act={set(false)}><p>Signing in with the password takes a code of your authenticator.</p>{whose(person.login)}{secret('password', 'Password')}{code}</Asking>
   const url = `otpauth://totp/Gantry:${encodeURIComponent(person.login)}?secret=${made}&issuer=Gantry`
   return (
     <Asking label="Need codes" act={set(true)}>
       <p>Add this secret to your authenticator, as text or <a href={url}>as a link</a>, and type the code that it shows.</p>
       <div class="cli"><code class="totp">{made}</code><Copy text={made} /></div>
-      {secret('password', 'Password')}{code}
+      {whose(person.login)}{secret('password', 'Password')}{code}
     </Asking>
   )
 }
@@ -51,7 +52,7 @@ export function You() {
       {person.password && <Card title="Password"><Asking label="Change the password" act={async (read) => {
         await json('PUT', '/v2/me/password', { password: read('password'), newPassword: read('newPassword') })
         await done('The password was changed, and all other sessions ended.')
-      }}>{secret('password', 'Password so far')}{secret('newPassword', 'New password', true)}</Asking></Card>}
+      }}>{whose(person.login)}{secret('password', 'Password so far')}{secret('newPassword', 'New password', true)}</Asking></Card>}
       {person.password && <Card title="Codes"><Codes key={String(person.totp)} person={person} done={done} /></Card>}
     </Page>
   )
