@@ -25,9 +25,10 @@ const (
 	prefix = "/login/v1/"
 	// SessionsPath begins a session of a person.
 	SessionsPath = prefix + "sessions"
-	// DevicePath and TokenPath are the endpoints of RFC 8628.
+	// DevicePath is where a command line asks for codes (RFC 8628).
 	DevicePath = prefix + "device"
-	TokenPath  = prefix + "token"
+	// TokenPath is where it polls.
+	TokenPath = prefix + "token"
 	// ClientID is the only one that TokenPath knows.
 	ClientID = "gantry"
 	// GrantType is that of RFC 8628.

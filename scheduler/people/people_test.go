@@ -62,7 +62,7 @@ func TestHashesAreBounded(t *testing.T) {
 	}
 	close(hold)
 	for range atOnce + waiting {
-		<-ends
+		_ = <-ends
 	}
 	if len(h.queue)+len(h.working) != 0 {
 		t.Error("places are not given back")
