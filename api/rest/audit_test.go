@@ -48,7 +48,7 @@ func TestEveryChangeHasItsLine(t *testing.T) {
 		}
 		t.Run(r.topic+"/"+r.name, func(t *testing.T) {
 			s, ask := prepare(t, r)
-			before := len(s.lines(t))
+			before, who := len(s.lines(t)), s.signedIn(t, r)
 			got := ask()
 			lines := s.lines(t)
 			lines = lines[:len(lines)-before]
@@ -65,9 +65,11 @@ func TestEveryChangeHasItsLine(t *testing.T) {
 			if len(lines) != 1 {
 				t.Fatalf("%s was answered with %d, and has %d lines: %+v", got.request, got.status, len(lines), lines)
 			}
-			who := s.plane.Who(r.key)
+			if r.key != "" {
+				who = s.plane.Who(r.key)
+			}
 			l := lines[0]
-			if l.Account != who.Account || l.Key != string(who.Key) && l.Key != string(who.Pod) || l.Key == "" || l.Operation == "" ||
+			if l.Account != who.Account || l.Key != string(who.Key) && l.Key != string(who.Pod) && l.Key != string(who.Session) || l.Person != who.Person || l.Key == "" || l.Operation == "" ||
 				l.Face != faces[pattern] || l.Operator != (l.Face == "admin") || l.Address != "127.0.0.1" || l.Status != got.status && got.status != http.StatusNoContent || !l.At.Equal(s.plane.Now()) {
 				t.Errorf("%s %d: %+v", got.request, got.status, l)
 			}

@@ -77,7 +77,7 @@ func (c *Caller) Call(ctx context.Context, id string, params url.Values, body an
 
 // may refuses a caller whose key does not cover the scope of an operation.
 func (c *Caller) may(scope auth.Scope) error {
-	if c.Who.Account == "" && !scope.Public && (scope.Self || !c.Who.May(scope.Group, scope.Access)) {
+	if c.Who.Account == "" && !scope.Public && !c.Who.May(scope.Group, scope.Access) {
 		return auth.ErrNoKey
 	}
 	return auth.Require(c.Who, scope)

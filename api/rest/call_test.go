@@ -136,7 +136,7 @@ func TestCallsNeedTheirPermission(t *testing.T) {
 	s := newSite(t, unhindered, rest.Limits{})
 	all, _ := fleet.Preset("admin")
 	calls(t, s, func(t *testing.T, id string, rt rest.Route, op operation) {
-		if rt.Scope.Public || rt.Scope.Self {
+		if rt.Scope.Public {
 			return
 		}
 		can := maps.Clone(all)

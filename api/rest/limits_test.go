@@ -301,7 +301,7 @@ func TestBadQuotasAreRefused(t *testing.T) {
 func TestDocumentTellsLimits(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
 	b := openBook(t, s.api)
-	for _, rt := range s.api.Routes() {
+	for _, rt := range b.routes {
 		op := []string{"paths", rt.Path, strings.ToLower(rt.Method), "responses"}
 		limited := rt.Limit == limit.PerAccount
 		if has := b.at(append(op, "429", "headers", "Retry-After")...) != nil; has != limited {

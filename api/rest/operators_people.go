@@ -37,31 +37,31 @@ func (a *API) registerPeople() {
 		}
 		if path != "" {
 			rt.params = one
-			rt.text += " 404: there is no such person."
+			rt.text += " 404: there is none."
 		}
 		return rt
 	}
 	fresh := admin.NewPerson{Person: example, Password: new(v2.Hidden("ABCDEFGHIJKLMNOPQRSTUVWX"))}
-	list := at(http.MethodGet, "", "listPeople", "List people", "Lists the people who sign in to the console without an API key.", http.StatusOK)
+	list := at(http.MethodGet, "", "listPeople", "List people", "Lists who signs in without an API key.", http.StatusOK)
 	list.out = admin.PersonList{People: []admin.Person{example}}
 	on(a, list, func(ctx context.Context, svc PersonService, _ *call, _ *none) (*admin.PersonList, error) {
 		all, err := showAll(personRecord)(svc.People(ctx))
 		return &admin.PersonList{People: all}, err
 	})
 	create := at(http.MethodPost, "", "createPerson", "Make a person",
-		"Makes a person and answers a password for the first sign-in, once. 404: there is no such account. 409: another person has the login.", http.StatusCreated)
+		"Answers a password for the first sign-in, once. 409: another has the login.", http.StatusCreated)
 	create.in, create.out = admin.CreatePersonRequest{Login: "ada@example.com", Memberships: []admin.WantedMembership{{AccountID: "a5f8k2m7q1w4z9", Role: "developer"}}}, fresh
 	on(a, create.fails(http.StatusNotFound, http.StatusConflict), createPerson)
 	update := at(http.MethodPatch, "/{id}", "updatePerson", "Change a person",
-		"Changes a person, from the person's next request on; what is left out stays. 409: another person has the login.", http.StatusOK)
+		"Changes a person at once; what is left out stays. 409: another has the login.", http.StatusOK)
 	update.in, update.out = admin.UpdatePersonRequest{Disabled: new(true)}, example
 	on(a, update.fails(http.StatusConflict), byID("person", updatePerson))
 	reset := at(http.MethodPost, "/{id}/reset", "resetPerson", "Take away what a person lost",
-		"Ends all sessions of a person and, as asked for, replaces the password by one for the next sign-in, has no codes needed, or forgets the provider's account.", http.StatusOK)
+		"Ends all sessions of a person, and takes away what is asked for.", http.StatusOK)
 	reset.in, reset.out = admin.ResetPersonRequest{Password: true}, fresh
 	on(a, reset, byID("person", resetPerson))
 	on(a, at(http.MethodDelete, "/{id}", "deletePerson", "Delete a person",
-		"Deletes a person with all sessions; keys of the person's command lines are refused from then on.", http.StatusNoContent),
+		"Deletes a person, with sessions and keys of command lines.", http.StatusNoContent),
 		byID("person", func(ctx context.Context, svc PersonService, id fleet.PersonID, _ *call, _ *none) (*none, error) {
 			return nil, svc.DeletePerson(ctx, id)
 		}))

@@ -35,7 +35,7 @@ type route struct {
 	alike        []int  // statuses with the same body
 	also         string // what 204 means, for a route that may answer it instead of status
 	errors       []int  // beside those that follow from scope, parameters and body
-	unlisted     bool   // not in the document: it is for the console's page
+	unlisted     bool   // in no document and for no Caller: it is for the console's page
 	in, out      any    // examples of the bodies; nil: no body
 }
 
@@ -104,6 +104,9 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 		}
 		return writeJSON(c.w, cmp.Or(c.status, rt.status), out)
 	})
+	if rt.unlisted {
+		return
+	}
 	a.operations[rt.id] = &operation{route: rt, params: ps, run: func(ctx context.Context, c *call, body any) (any, error) {
 		out, err := run(ctx, c, func(rule *rule, in any) error { return readRecord(body, a.maxBody, rule, in) })
 		if err != nil || out == nil {
@@ -167,7 +170,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 		a.faults = append(a.faults, fmt.Errorf("route %s %s: %w", rt.method, rt.path, err))
 		return nil
 	}
-	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit})
+	a.routes = append(a.routes, Route{Method: rt.method, Path: rt.path, Scope: rt.scope, Limit: rt.limit, Unlisted: rt.unlisted})
 	describeLimits(op, rt.limit)
 	describeOnce(op, rt)
 	if !rt.unlisted {
@@ -212,6 +215,7 @@ type Route struct {
 	Method, Path string
 	Scope        auth.Scope
 	Limit        limit.Class
+	Unlisted     bool // it is in no document, and no Caller can call it
 }
 
 // Routes lists what is registered, in order of registration.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,7 +189,7 @@ func eachParameter(op map[string]any, f func(string, map[string]any) map[string]
 	}
 }
 
-// responseName names an answer for its record, and any other for its status, in short.
+// responseName names an answer for its record, and any other for its status.
 func responseName(status string, response map[string]any) string {
 	content, _ := response["content"].(map[string]any)
 	body, _ := content["application/json"].(map[string]any)
@@ -196,10 +197,11 @@ func responseName(status string, response map[string]any) string {
 	if ref, ok := schema["$ref"].(string); ok {
 		return strings.TrimPrefix(ref, schemaPrefix)
 	}
-	if _, err := strconv.Atoi(status); err != nil {
+	code, err := strconv.Atoi(status)
+	if err != nil {
 		return status
 	}
-	return "S" + status // each operation names a dozen
+	return strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(code))
 }
 
 func parameterName(name string, v map[string]any) string {

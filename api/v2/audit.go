@@ -4,9 +4,9 @@ package v2
 type AuditLine struct {
 	At        Time   `json:"at" doc:"When."`
 	AccountID string `json:"accountId" doc:"The account of the key."`
-	KeyID     string `json:"keyId" doc:"The key; of a pod's own key, the pod; of a person's session, that one."`
-	KeyName   string `json:"keyName" doc:"The name of the key, or the login of the person, then; or empty."`
-	PersonID  Text   `json:"personId" doc:"The person whose session or command line it was, or null."`
+	KeyID     string `json:"keyId" doc:"The key, the pod of a pod's own key, or the session."`
+	KeyName   string `json:"keyName" doc:"Name of the key, or login of the person, then."`
+	PersonID  Text   `json:"personId" doc:"The person who signed in, or null."`
 	Operator  bool   `json:"operator" doc:"Whether the operation is one of operators."`
 	Operation string `json:"operation" doc:"The operationId, or the field of a GraphQL mutation."`
 	ObjectID  Text   `json:"objectId" doc:"What was changed or made, or null."`

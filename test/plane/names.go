@@ -44,6 +44,8 @@ func (n names) learn(cmd state.Command) {
 	case state.PutKey:
 		n.add("key", string(c.Key.ID))
 		n.add("hint", c.Key.Hint)
+	case state.PutPerson:
+		n.add("person", string(c.Person.ID))
 	case state.PutAccount:
 		n.add("account", string(c.Account.ID))
 	case state.Put[fleet.Template]:
@@ -96,6 +98,7 @@ var randomText = []struct {
 	{regexp.MustCompile(`gantry-link=[0-9]+\.[0-9A-Za-z_-]{43}`), `gantry-link=<link>`},
 	{regexp.MustCompile(`(Credential=link\.[a-z0-9]+\.[a-z0-9]+\.[rw]\.[a-z0-9]+\.)[a-z2-7]{16}([^ "]*X-Amz-Signature=)[0-9a-f]{64}`), `$1<mac>$2<signature>`},
 	{regexp.MustCompile(`"http://127\.0\.0\.1:[0-9]+/v2/`), `"http://<address>/v2/`},
+	{regexp.MustCompile(`("password": ?)"[2-7A-Z]{24}"`), `$1"<password>"`},
 	{regexp.MustCompile(`("JUPYTER_PASSWORD": ?)"[^"]{24}"`), `$1"<password>"`},
 }
 
