@@ -172,7 +172,8 @@ func (s *Service) again(ctx context.Context, who fleet.Principal, password fleet
 	if err != nil {
 		return p, 0, err
 	}
-	if wait := s.doors.persons.Locked(p.Login); wait > 0 {
+	tries := string(who.Session)
+	if wait := s.doors.persons.Locked(tries); wait > 0 {
 		return p, 0, tooOften(wait)
 	}
 	proven := p
@@ -181,7 +182,7 @@ func (s *Service) again(ctx context.Context, who fleet.Principal, password fleet
 	}
 	step, err := s.prove(ctx, &proven, password, code)
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
-		s.doors.persons.Failed(p.Login)
+		s.doors.persons.Failed(tries)
 		err = fleet.Forbidden("the password or the code is wrong") // 401 would end the page's session
 	}
 	return p, step, err

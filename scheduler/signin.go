@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"gantry/fleet"
@@ -51,16 +52,24 @@ func (s *Service) SignIn(ctx context.Context, in fleet.SignIn) (fleet.Secret, ti
 		return s.signInAsserted(ctx, in)
 	}
 	login := fleet.CleanLogin(in.Login)
-	if wait := max(s.doors.persons.Locked(login), s.doors.addresses.Locked(in.Address)); wait > 0 {
-		return "", time.Time{}, tooOften(wait)
-	}
+	tries := login
 	var p fleet.Person
-	if err := s.read(ctx, func(v *state.View) error { p, _ = v.PersonByLogin(login); return nil }); err != nil {
+	err := s.read(ctx, func(v *state.View) error {
+		p, _ = v.PersonByLogin(login)
+		if slices.ContainsFunc(v.SessionsOf(p.ID), func(one fleet.Session) bool { return one.Address == in.Address }) {
+			tries += " " + in.Address // what others try elsewhere does not lock the person out there
+		}
+		return nil
+	})
+	if err != nil {
 		return "", time.Time{}, err
+	}
+	if wait := max(s.doors.persons.Locked(tries), s.doors.addresses.Locked(in.Address)); wait > 0 {
+		return "", time.Time{}, tooOften(wait)
 	}
 	step, err := s.prove(ctx, &p, in.Password, in.Code)
 	if fleet.CodeOf(err) == fleet.CodeUnauthorized {
-		s.doors.persons.Failed(login)
+		s.doors.persons.Failed(tries)
 		s.doors.addresses.Failed(in.Address)
 		s.Log.Warn("sign-in refused", "address", in.Address)
 	}
@@ -74,7 +83,7 @@ func (s *Service) SignIn(ctx context.Context, in fleet.SignIn) (fleet.Secret, ti
 	}
 	token, until, err := s.beginSession(ctx, &p, in.Address, step, "")
 	if err == nil {
-		s.doors.persons.Succeeded(login)
+		s.doors.persons.Succeeded(tries)
 	}
 	return token, until, err
 }
@@ -164,8 +173,9 @@ func (s *Service) signInAsserted(ctx context.Context, in fleet.SignIn) (fleet.Se
 }
 
 func (s *Service) beginSession(ctx context.Context, p *fleet.Person, address string, step uint64, subject string) (fleet.Secret, time.Time, error) {
-	if len(p.Memberships) == 0 {
-		return "", time.Time{}, fleet.Forbidden("you are in no account: ask an operator")
+	account, err := s.firstAccount(ctx, p)
+	if err != nil {
+		return "", time.Time{}, err
 	}
 	token, now := fleet.NewAPIKey(), s.Now()
 	hash, err := s.Sealer.MAC(purposeSession, []byte(token.Reveal()))
@@ -173,7 +183,7 @@ func (s *Service) beginSession(ctx context.Context, p *fleet.Person, address str
 		return "", time.Time{}, err
 	}
 	one := fleet.Session{
-		ID: fleet.SessionID(fleet.NewID()), Person: p.ID, Hash: hash[:], Account: p.Memberships[0].Account, Address: address,
+		ID: fleet.SessionID(fleet.NewID()), Person: p.ID, Hash: hash[:], Account: account, Address: address,
 		CreatedAt: now, ExpiresAt: now.Add(s.SessionLife),
 	}
 	ctx = fleet.WithAudit(ctx, fleet.AuditLine{
@@ -190,8 +200,25 @@ func (s *Service) beginSession(ctx context.Context, p *fleet.Person, address str
 	return token, one.ExpiresAt, nil
 }
 
-// authenticatePerson returns the principal of a session; false when there is none, or its person may not sign in any more. It acts in
-// the account that was chosen or, where that is closed to the person, in the first that is not.
+// firstAccount is where a new session acts. Errors: forbidden (the person is in no account), that of an account that is suspended.
+func (s *Service) firstAccount(ctx context.Context, p *fleet.Person) (account fleet.AccountID, err error) {
+	refusal := error(fleet.Forbidden("you are in no account: ask an operator"))
+	err = s.read(ctx, func(v *state.View) error {
+		for _, m := range p.Memberships {
+			if a, ok := v.Account(m.Account); ok && a.Suspended == nil {
+				account = a.ID
+				return nil
+			} else if ok {
+				refusal = a.Suspended.Refusal()
+			}
+		}
+		return refusal
+	})
+	return account, err
+}
+
+// authenticatePerson returns the principal of a session; false when there is none, or its person may not sign in any more, or is not in
+// its account any more: what is meant for one account is never done in another.
 func (s *Service) authenticatePerson(key fleet.Secret, view func(func(*state.View) error) error) (who fleet.Principal, ok bool, err error) {
 	hash, err := s.Sealer.MAC(purposeSession, []byte(key.Reveal()))
 	if err != nil {
@@ -206,21 +233,17 @@ func (s *Service) authenticatePerson(key fleet.Secret, view func(func(*state.Vie
 		case !s.Now().Before(one.ExpiresAt):
 			return fleet.ErrKeyEnded
 		}
-		var suspended error
-		for _, m := range append([]fleet.Membership{{Account: one.Account, Role: p.RoleIn(one.Account)}}, p.Memberships...) {
-			owner, there := v.Account(m.Account)
-			if !there || m.Role == "" {
-				continue
-			}
-			if owner.Suspended != nil {
-				suspended = owner.Suspended.Refusal()
-				continue
-			}
-			who = fleet.Principal{Account: m.Account, Can: m.Role.Can(), Invoke: m.Role.Invoke(), Quotas: owner.Quotas, Person: p.ID, Session: one.ID}
-			ok = true
+		owner, there := v.Account(one.Account)
+		role := p.RoleIn(one.Account)
+		switch {
+		case !there || role == "":
 			return nil
+		case owner.Suspended != nil:
+			return owner.Suspended.Refusal()
 		}
-		return suspended
+		who = fleet.Principal{Account: owner.ID, Can: role.Can(), Invoke: role.Invoke(), Quotas: owner.Quotas, Person: p.ID, Session: one.ID}
+		ok = true
+		return nil
 	})
 	return who, ok, err
 }

@@ -83,11 +83,57 @@ func TestASessionActsWithTheRoleOfItsPersonAtOnce(t *testing.T) {
 	roles(fleet.Membership{Account: acme, Role: fleet.RoleDeveloper}, fleet.Membership{Account: "zeta", Role: fleet.RoleBilling})
 	as("zeta", fleet.GroupPods, fleet.AccessRead, false)
 	roles(fleet.Membership{Account: acme, Role: fleet.RoleDeveloper})
+	_, err := w.svc.Authenticate(t.Context(), token)
+	refused(t, err, fleet.CodeUnauthorized, "") // what is meant for zeta is not done in acme
+	token, _ = w.signIn(t, fleet.SignIn{})
 	as(acme, fleet.GroupPods, fleet.AccessWrite, true)
 	as(acme, fleet.GroupAccount, fleet.AccessWrite, false)
 	roles()
-	_, err := w.svc.Authenticate(t.Context(), token)
+	_, err = w.svc.Authenticate(t.Context(), token)
 	refused(t, err, fleet.CodeUnauthorized, "")
+}
+
+func TestASessionBeginsInAnAccountThatIsNotSuspended(t *testing.T) {
+	w, _ := withAda(t)
+	_, who := w.signIn(t, fleet.SignIn{})
+	suspend := func(id fleet.AccountID) { w.must(state.SuspendAccount{Account: id, Reason: "unpaid", At: w.clock()}) }
+	suspend(acme)
+	token, next := w.signIn(t, fleet.SignIn{})
+	if who.Account != acme || next.Account != "zeta" {
+		t.Errorf("%s, then %s", who.Account, next.Account)
+	}
+	suspend("zeta")
+	_, err := w.svc.Authenticate(t.Context(), token)
+	refused(t, err, fleet.CodeSuspended, "suspended")
+	_, _, err = w.svc.SignIn(t.Context(), fleet.SignIn{Login: "ada@example.com", Password: adas, Address: "a"})
+	refused(t, err, fleet.CodeSuspended, "suspended")
+}
+
+// TestWhoTriesElsewhereDoesNotLockAPersonOut tries a login from many addresses, and from one of its person's own.
+func TestWhoTriesElsewhereDoesNotLockAPersonOut(t *testing.T) {
+	w, _ := withAda(t) // who signed in from "a"
+	try := func(address string, code fleet.Code) {
+		t.Helper()
+		_, _, err := w.svc.SignIn(t.Context(), fleet.SignIn{Login: "ada@example.com", Password: "wrong", Address: address})
+		refused(t, err, code, "")
+	}
+	for i := range personTries - 1 { // one failed before
+		try(string(rune('k'+i)), fleet.CodeUnauthorized)
+	}
+	try("z", fleet.CodeLimited)
+	_, who := w.signIn(t, fleet.SignIn{Address: "a"})
+	if err := w.svc.ChangePassword(t.Context(), who, adas, "another password"); err != nil {
+		t.Error(err)
+	}
+	w.signIn(t, fleet.SignIn{Address: "a", Password: "another password"})
+	for range personTries {
+		try("a", fleet.CodeUnauthorized)
+	}
+	try("a", fleet.CodeLimited)
+	for range personTries {
+		refused(t, w.svc.ChangePassword(t.Context(), who, "wrong", "yet another one"), fleet.CodeForbidden, "wrong")
+	}
+	refused(t, w.svc.ChangePassword(t.Context(), who, "another password", "yet another one"), fleet.CodeLimited, "")
 }
 
 func TestHowSessionsEnd(t *testing.T) {

@@ -312,7 +312,7 @@ func makesWhatIsMissing(rt rest.Route) bool {
 func TestMissingIsMissing(t *testing.T) {
 	s := newSite(t, unhindered, rest.Limits{})
 	everyRoute(t, s, func(t *testing.T, rt rest.Route, op operation) {
-		if !strings.Contains(rt.Path, "{id}") || makesWhatIsMissing(rt) {
+		if !strings.Contains(rt.Path, "{id}") || makesWhatIsMissing(rt) || rt.Unlisted { // rows speak of those
 			return
 		}
 		header := []string{}

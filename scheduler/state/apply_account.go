@@ -187,12 +187,16 @@ func (c DeleteKey) apply(t *txn) (any, error) {
 	if key == nil || key.Account != c.Account {
 		return nil, fleet.NotFound("key")
 	}
-	t.base.keys.Drop(t.Txn, c.Key)
-	if t.base.keyUse.Get(t.Txn, c.Key) != nil {
-		t.base.keyUse.Drop(t.Txn, c.Key)
-	}
-	t.Note(KindKey, string(c.Key))
+	t.dropKey(c.Key)
 	return nil, nil
+}
+
+func (t *txn) dropKey(id fleet.KeyID) {
+	t.base.keys.Drop(t.Txn, id)
+	if t.base.keyUse.Get(t.Txn, id) != nil {
+		t.base.keyUse.Drop(t.Txn, id)
+	}
+	t.Note(KindKey, string(id))
 }
 
 func (c UpdateKey) apply(t *txn) (any, error) {

@@ -31,7 +31,7 @@ const (
 )
 
 // PutPerson creates a person (Revision 0) or replaces one, whose Revision it must have: what others changed meanwhile is not lost. With
-// End, all sessions but Keep end, and so do they when the person is disabled. Value: fleet.Person. Errors: invalid, exists (the login or
+// End, all sessions but Keep end. With End and no Keep, and when the person is disabled, the keys of its command lines go, too. Value: fleet.Person. Errors: invalid, exists (the login or
 // the subject is another's), not_found (the person, an account), stale (another revision), rule (there are too many people).
 type PutPerson struct {
 	Person fleet.Person    `cbor:"1,keyasint"`
@@ -39,7 +39,7 @@ type PutPerson struct {
 	Keep   fleet.SessionID `cbor:"3,keyasint,omitempty"`
 }
 
-// DeletePerson deletes a person and all sessions. Keys of the person's command lines are refused from then on. Errors: not_found.
+// DeletePerson deletes a person, all sessions and the keys of its command lines. Errors: not_found.
 type DeletePerson struct {
 	ID fleet.PersonID `cbor:"1,keyasint"`
 }
@@ -54,7 +54,7 @@ type BeginSession struct {
 	Subject  string        `cbor:"4,keyasint,omitempty"` // whose provider was asked in place of the password and the code; empty: none
 }
 
-// EndSessions ends a session of a person, or all. Value: int, how many. Errors: not_found (the person).
+// EndSessions ends a session of a person, or all and the keys of its command lines. Value: int, how many sessions. Errors: not_found (the person).
 type EndSessions struct {
 	Person  fleet.PersonID  `cbor:"1,keyasint"`
 	Session fleet.SessionID `cbor:"2,keyasint,omitempty"` // empty: all
@@ -93,12 +93,11 @@ func (c PutPerson) apply(t *txn) (any, error) {
 	in.Revision++
 	t.base.people.Put(t.Txn, in.ID, &in)
 	t.noteMemberships(old, &in)
-	if c.End || in.Disabled {
-		keep := c.Keep
-		if in.Disabled {
-			keep = ""
-		}
-		t.endSessions(in.ID, func(s *fleet.Session) bool { return s.ID != keep })
+	switch {
+	case in.Disabled, c.End && c.Keep == "":
+		t.signOut(in.ID)
+	case c.End:
+		t.endSessions(in.ID, func(s *fleet.Session) bool { return s.ID != c.Keep })
 	}
 	return clonePerson(&in), nil
 }
@@ -155,10 +154,18 @@ func (c DeletePerson) apply(t *txn) (any, error) {
 	if old == nil {
 		return nil, fleet.NotFound("person")
 	}
-	t.endSessions(c.ID, func(*fleet.Session) bool { return true })
+	t.signOut(c.ID)
 	t.base.people.Drop(t.Txn, c.ID)
 	t.noteMemberships(old)
 	return nil, nil
+}
+
+// signOut ends all sessions of a person and deletes the keys of its command lines, which are sessions that last.
+func (t *txn) signOut(person fleet.PersonID) int {
+	for _, id := range t.base.linesOf.Keys(t.Txn, person) {
+		t.dropKey(id)
+	}
+	return t.endSessions(person, func(*fleet.Session) bool { return true })
 }
 
 func (t *txn) endSessions(person fleet.PersonID, which func(*fleet.Session) bool) (n int) {
@@ -215,7 +222,10 @@ func (c EndSessions) apply(t *txn) (any, error) {
 	if t.base.people.Get(t.Txn, c.Person) == nil {
 		return nil, fleet.NotFound("person")
 	}
-	return t.endSessions(c.Person, func(s *fleet.Session) bool { return c.Session == "" || s.ID == c.Session }), nil
+	if c.Session == "" {
+		return t.signOut(c.Person), nil
+	}
+	return t.endSessions(c.Person, func(s *fleet.Session) bool { return s.ID == c.Session }), nil
 }
 
 func (c ChooseAccount) apply(t *txn) (any, error) {

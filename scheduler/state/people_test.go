@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"gantry/fleet"
 )
@@ -101,6 +104,43 @@ func TestSessionsOfAPersonAreBoundedAndEnd(t *testing.T) {
 	w.check()
 }
 
+// TestWhatSignsOutEverywhereEndsCommandLines: keys of command lines are sessions that last, and a viewer can delete none.
+func TestWhatSignsOutEverywhereEndsCommandLines(t *testing.T) {
+	p := ada()
+	p.Revision = 1
+	off := p
+	off.Disabled = true
+	for name, tt := range map[string]struct {
+		cmd  Command
+		left bool
+	}{
+		"everywhere":      {EndSessions{Person: "p1"}, false},
+		"one session":     {EndSessions{Person: "p1", Session: "s1"}, true},
+		"another's":       {EndSessions{Person: "p2"}, true},
+		"the operator":    {PutPerson{Person: p, End: true}, false},
+		"all others":      {PutPerson{Person: p, End: true, Keep: "s1"}, true},
+		"disabled":        {PutPerson{Person: off}, false},
+		"deleted":         {DeletePerson{ID: "p1"}, false},
+		"another is gone": {DeletePerson{ID: "p2"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := withPerson(t)
+			bob := ada()
+			bob.ID, bob.Login = "p2", "bob"
+			w.must(PutPerson{Person: bob}, PutKey{fleet.Key{ID: "own", Account: "acme", Hash: []byte("own")}},
+				PutKey{fleet.Key{ID: "line", Account: "acme", Hash: []byte("line"), Person: "p1", Device: true}},
+				TouchKeys{Used: map[fleet.KeyID]time.Time{"line": at(5)}}, BeginSession{Session: session("s1", 10), Revision: 1}, tt.cmd)
+			w.view(func(v *View) {
+				_, line := v.Key("line")
+				if _, own := v.Key("own"); line != tt.left || !own {
+					t.Errorf("the command line's key is there: %v, the account's: %v", line, own)
+				}
+			})
+			w.check()
+		})
+	}
+}
+
 func TestACodeIsGoodOnce(t *testing.T) {
 	w := withPerson(t)
 	p := ada()
@@ -140,4 +180,31 @@ func TestASessionActsInAnAccountOfItsPerson(t *testing.T) {
 		}
 	})
 	w.check()
+}
+
+// drawPerson draws a command on people and on what they have.
+func (w *world) drawPerson(t *rapid.T, account fleet.AccountID, now time.Time) Command {
+	id, one := pick[fleet.PersonID](t, "person", "ada", "bob"), pick[fleet.SessionID](t, "session", "s1", "s2", "s3")
+	var old fleet.Person
+	w.view(func(v *View) { old, _ = v.Person(id) })
+	switch rapid.IntRange(0, 5).Draw(t, "of people") {
+	case 0:
+		return DeletePerson{ID: id}
+	case 1, 2:
+		return BeginSession{Revision: old.Revision, Session: fleet.Session{
+			ID: one, Person: id, Hash: []byte(one), Account: account, CreatedAt: now, ExpiresAt: now.Add(time.Second),
+		}}
+	case 3:
+		return EndSessions{Person: id, Session: pick(t, "of the sessions", "", one)}
+	case 4:
+		return ChooseAccount{Session: one, Account: account}
+	}
+	key := fleet.Key{ID: pick[fleet.KeyID](t, "line", "k3", "k4"), Account: account, Hash: []byte("of a line"), Person: id, Device: true}
+	if rapid.Bool().Draw(t, "a line") {
+		return PutKey{key}
+	}
+	return PutPerson{Keep: one, End: rapid.Bool().Draw(t, "end"), Person: fleet.Person{
+		ID: id, Login: pick(t, "login", "ada", "bob"), CreatedAt: now, Revision: old.Revision, Disabled: rapid.Bool().Draw(t, "disabled"),
+		Memberships: []fleet.Membership{{Account: account, Role: pick(t, "role", fleet.RoleOwner, fleet.RoleViewer)}},
+	}}
 }

@@ -210,7 +210,9 @@ func (w *world) drawOwned(t *rapid.T, now time.Time) Command {
 // drawKey draws a command on an account itself and on its keys.
 func (w *world) drawKey(t *rapid.T, account fleet.AccountID, now time.Time) Command {
 	key := pick[fleet.KeyID](t, "key", "k1", "k2")
-	switch rapid.IntRange(0, 7).Draw(t, "of the account") {
+	switch rapid.IntRange(0, 8).Draw(t, "of the account") {
+	case 8:
+		return w.drawPerson(t, account, now)
 	case 7:
 		return BeginRotation{CA: []byte(pick(t, "CA", "1", "2", "ca")), SealedKey: []byte("k"), Bridge: []byte("b"), At: now}
 	case 6:

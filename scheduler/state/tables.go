@@ -94,6 +94,7 @@ type tables struct {
 	metersOf   *table.Index[fleet.AccountID, string, openMeter]
 	keysOf     *table.Index[fleet.AccountID, fleet.KeyID, fleet.Key]
 	keysByHash *table.Index[string, fleet.KeyID, fleet.Key]
+	linesOf    *table.Index[fleet.PersonID, fleet.KeyID, fleet.Key] // keys of a person's command lines
 
 	peopleByLogin   *table.Index[string, fleet.PersonID, fleet.Person]
 	peopleBySubject *table.Index[string, fleet.PersonID, fleet.Person]
@@ -243,6 +244,7 @@ func (tb *tables) addIndexes() {
 	tb.metersOf = table.NewIndex(&tb.meters, account, func(m *openMeter) fleet.AccountID { return m.Account })
 	tb.keysOf = table.NewIndex(&tb.keys, account, func(k *fleet.Key) fleet.AccountID { return k.Account })
 	tb.keysByHash = table.NewIndex(&tb.keys, "hash", func(k *fleet.Key) string { return string(k.Hash) })
+	tb.linesOf = table.NewIndex(&tb.keys, "person", func(k *fleet.Key) fleet.PersonID { return k.Person })
 	tb.peopleByLogin = table.NewIndex(&tb.people, "login", func(p *fleet.Person) string { return p.Login })
 	tb.peopleBySubject = table.NewIndex(&tb.people, "subject", func(p *fleet.Person) string { return p.Subject })
 	tb.sessionsOf = table.NewIndex(&tb.sessions, "person", func(s *fleet.Session) fleet.PersonID { return s.Person })

@@ -42,7 +42,7 @@ export function You() {
     await attempt(text, whoami)
   }
   return (
-    <Page title="You" actions={<Sure label="Sign out everywhere" ask={<p>All {person.sessions} sessions end, this one, too. Keys of command lines go on working.</p>} act={() => {
+    <Page title="You" actions={<Sure label="Sign out everywhere" ask={<p>All {person.sessions} sessions end, this one, too, and the keys of your command lines are deleted.</p>} act={() => {
       void attempt('All sessions ended.', () => json('DELETE', '/v2/me/sessions')).then((ended) => ended && forget())
     }} />}>
       <Card title={person.login}>
