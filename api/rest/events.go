@@ -161,9 +161,12 @@ func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery, scope
 	}
 }
 
-// stillMay refuses to go on when the key ended, or may not read all that is asked for any more.
+// stillMay refuses to go on when the key or the session ended, acts in another account, or may not read all that is asked for any more.
 func (a *API) stillMay(ctx context.Context, c *call, q fleet.EventQuery, scope auth.Scope) error {
 	who, err := auth.Principal(c.r.WithContext(ctx), part[KeyChecker](a), auth.Bearer, &scope)
+	if err == nil && who.Account != c.who.Account {
+		err = fleet.Forbidden("the session acts in another account now")
+	}
 	for _, kind := range q.Kinds {
 		if err == nil && !q.Operator {
 			err = auth.Require(who, auth.Read(fleet.EventKinds()[kind]))

@@ -163,6 +163,35 @@ func TestEventsEndWithTheKey(t *testing.T) {
 	s.api.SetPing(10 * time.Millisecond)
 	f := watch(t, s, "/v2/events", plane.User, fleet.EventReady)
 	s.plane.Restrict(plane.User, map[fleet.Group]fleet.Access{fleet.GroupAccount: fleet.AccessRead})
+	f.ends(t, "forbidden")
+}
+
+// TestEventsEndWithTheSession: of an account that the session left, nothing more is told.
+func TestEventsEndWithTheSession(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code string
+		end  func(*plane.Plane, fleet.Principal) error
+	}{
+		"another account": {"forbidden", func(p *plane.Plane, who fleet.Principal) error { return p.ChooseAccount(t.Context(), who, plane.Rival) }},
+		"signed out":      {"unauthorized", func(p *plane.Plane, who fleet.Principal) error { return p.SignOut(t.Context(), who) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, nil, rest.Limits{})
+			s.api.SetPing(10 * time.Millisecond)
+			ada(fleet.RoleViewer)(t, s.plane)
+			session := s.plane.Meant("<session-1>")
+			who, err := s.plane.Authenticate(t.Context(), fleet.Secret(session))
+			must(t, err)
+			f := watch(t, s, "/v2/events?kind=pod", "", fleet.EventReady, "Authorization", "Bearer "+session)
+			must(t, tt.end(s.plane, who))
+			f.ends(t, tt.code)
+		})
+	}
+}
+
+// ends waits for the event that ends a stream.
+func (f *feed) ends(t *testing.T, code string) {
+	t.Helper()
 	for {
 		line, err := f.lines.ReadString('\n')
 		if err != nil {
@@ -172,7 +201,7 @@ func TestEventsEndWithTheKey(t *testing.T) {
 			break
 		}
 	}
-	if data, err := f.lines.ReadString('\n'); err != nil || !strings.Contains(data, `"code":"forbidden"`) {
+	if data, err := f.lines.ReadString('\n'); err != nil || !strings.Contains(data, `"code":"`+code+`"`) {
 		t.Errorf("%v: %s", err, data)
 	}
 }
