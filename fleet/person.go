@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// The identifiers of people and of their sessions.
-type (
-	PersonID  string
-	SessionID string
-)
+// PersonID identifies a person.
+type PersonID string
+
+// SessionID identifies a session.
+type SessionID string
 
 // Role is what a person may do in an account.
 type Role string

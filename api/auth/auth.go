@@ -44,7 +44,7 @@ func (s Scope) OrPod() Scope {
 // Declared reports whether the scope says anything.
 func (s Scope) Declared() bool {
 	group := s.Group != "" && (s.Access == fleet.AccessRead || s.Access == fleet.AccessWrite)
-	return s.Public != (group != s.Self) && !(group && s.Self)
+	return s.Public != (group != s.Self) && (!group || !s.Self)
 }
 
 // String returns "group:access", or "public".

@@ -4,11 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"gantry/api/rest"
 	"gantry/fleet"
-	"gantry/scheduler/people"
 	"gantry/test/plane"
 )
 
@@ -121,7 +119,7 @@ func meRows() []row {
 		v("password-long", "422 bound", "PUT", passwordPath, `{"password":"correct horse battery","newPassword":"`+strings.Repeat("x", 257)+`"}`),
 		v("password-nothing", "422 missing field", "PUT", passwordPath, `{}`),
 
-		v("codes", done, "PUT", codesPath, strings.Replace(codes, "000000", codeAt(plane.Start()), 1)), v("codes-wrong", wrong, "PUT", codesPath, codes), v("codes-wrong-password", wrong, "PUT", codesPath, strings.Replace(codes, "correct", "another", 1)),
+		v("codes", done, "PUT", codesPath, strings.Replace(codes, "000000", plane.CodeAt(totpSecret, plane.Start()), 1)), v("codes-wrong", wrong, "PUT", codesPath, codes), v("codes-wrong-password", wrong, "PUT", codesPath, strings.Replace(codes, "correct", "another", 1)),
 		byKey(v("codes", "", "PUT", codesPath, codes)), enrolled(v("codes-again", "409 codes are needed", "PUT", codesPath, codes)),
 		enrolled(v("codes-removed-wrong", wrong, "PUT", codesPath, `{"password":"correct horse battery","code":"000000"}`)),
 		v("codes-secret", "422 secret of codes", "PUT", codesPath, strings.Replace(codes, "JBSW", "1111", 1)),
@@ -131,12 +129,7 @@ func meRows() []row {
 	}
 }
 
-func codeNow(p *plane.Plane) string { return codeAt(p.Now()) }
-
-func codeAt(now time.Time) string {
-	secret, _ := people.ReadTOTP(totpSecret)
-	return people.Code(secret, people.StepAt(now))
-}
+func codeNow(p *plane.Plane) string { return plane.CodeAt(totpSecret, p.Now()) }
 
 // roleOfPersonRows ask for what a role may and may not do.
 func roleOfPersonRows() []row {

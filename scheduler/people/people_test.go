@@ -62,7 +62,7 @@ func TestHashesAreBounded(t *testing.T) {
 	}
 	close(hold)
 	for range atOnce + waiting {
-		_ = <-ends
+		<-ends
 	}
 	if len(h.queue)+len(h.working) != 0 {
 		t.Error("places are not given back")

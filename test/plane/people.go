@@ -1,6 +1,11 @@
 package plane
 
-import "gantry/fleet"
+import (
+	"time"
+
+	"gantry/fleet"
+	"gantry/scheduler/people"
+)
 
 // Password is that of every person whom MakePerson makes.
 const Password = "correct horse battery"
@@ -57,4 +62,10 @@ func (p *Plane) LetIn(who fleet.Principal) fleet.Secret {
 	defer p.names.mu.Unlock()
 	p.names.add("session", key.Reveal())
 	return key
+}
+
+// CodeAt is the code of a secret in base32 at a time.
+func CodeAt(secret string, at time.Time) string {
+	plain, _ := people.ReadTOTP(secret)
+	return people.Code(plain, people.StepAt(at))
 }
