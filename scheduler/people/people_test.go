@@ -62,7 +62,9 @@ func TestHashesAreBounded(t *testing.T) {
 	}
 	close(hold)
 	for range atOnce + waiting {
-		<-ends
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
 	}
 	if len(h.queue)+len(h.working) != 0 {
 		t.Error("places are not given back")
