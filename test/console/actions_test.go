@@ -101,6 +101,15 @@ var notHere = map[string]string{
 	"DELETE /v2/clusters/{id}":                   "as restart",
 	"POST /v2/clusters":                          "as restart",
 	"POST /v2/network/check":                     "no pod is in a network",
+	"PUT /v2/me/totp":                            "TestAPersonSignsIn",
+	"PUT /v2/me/password":                        "TestAPersonSignsIn",
+	"PUT /v2/me/account":                         "TestAPersonSignsIn",
+	"POST /v2/me/devices/{id}":                   "TestAPersonSignsIn",
+	"POST /admin/v1/people":                      "TestAPersonSignsIn makes its person by the API; the answers are golden in api/rest",
+	"POST /admin/v1/people/{id}/reset":           "as POST /admin/v1/people",
+	"PATCH /admin/v1/people/{id}":                "as POST /admin/v1/people",
+	"DELETE /admin/v1/people/{id}":               "as POST /admin/v1/people",
+	"DELETE /v2/me/sessions":                     "it is a person's; TestWhatSignsOutEverywhereEndsCommandLines",
 }
 
 // sites are the calls whose path is made while they are sent, and what they are.
@@ -111,6 +120,14 @@ var sites = map[string]string{
 	"POST job(e.id":                  "POST /v2/{id}/purge-queue",
 	"PUT '/admin/v1/storage-prices'": "PUT /admin/v1/storage-prices",
 	"PUT '/v2/account/ssh-keys'":     "PUT /v2/account/ssh-keys",
+	"PUT '/v2/me/totp'":              "PUT /v2/me/totp",
+	"PUT '/v2/me/password'":          "PUT /v2/me/password",
+	"PUT '/v2/me/account'":           "PUT /v2/me/account",
+	"DELETE '/v2/me/sessions'":       "DELETE /v2/me/sessions",
+	"POST address('/v2/me/devices/":  "POST /v2/me/devices/{id}",
+	"POST one(p":                     "POST /admin/v1/people/{id}/reset",
+	"PATCH one(p":                    "PATCH /admin/v1/people/{id}",
+	"DELETE one(p":                   "DELETE /admin/v1/people/{id}",
 	"DELETE '/console/session'":      "", // TestAJourney
 	"POST '/console/session'":        "", // each
 }
