@@ -161,12 +161,18 @@ func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery, scope
 	}
 }
 
-// stillMay refuses to go on when the key or the session ended, acts in another account, or may not read all that is asked for any more.
-func (a *API) stillMay(ctx context.Context, c *call, q fleet.EventQuery, scope auth.Scope) error {
+// again returns who the caller is now. It refuses when the key or the session ended, acts in another account, or lacks the scope.
+func (a *API) again(ctx context.Context, c *call, scope auth.Scope) (fleet.Principal, error) {
 	who, err := auth.Principal(c.r.WithContext(ctx), part[KeyChecker](a), auth.Bearer, &scope)
 	if err == nil && who.Account != c.who.Account {
 		err = fleet.Forbidden("the session acts in another account now")
 	}
+	return who, err
+}
+
+// stillMay refuses to go on when the caller is another now, or may not read all that is asked for any more.
+func (a *API) stillMay(ctx context.Context, c *call, q fleet.EventQuery, scope auth.Scope) error {
+	who, err := a.again(ctx, c, scope)
 	for _, kind := range q.Kinds {
 		if err == nil && !q.Operator {
 			err = auth.Require(who, auth.Read(fleet.EventKinds()[kind]))

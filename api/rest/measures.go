@@ -65,7 +65,7 @@ func (a *API) sendMeasures(ctx context.Context, c *call, scope auth.Scope) error
 		case <-ctx.Done():
 			return nil
 		}
-		if _, err := auth.Principal(c.r.WithContext(ctx), part[KeyChecker](a), auth.Bearer, &scope); err != nil {
+		if _, err := a.again(ctx, c, scope); err != nil {
 			return s.end(ctx, err)
 		}
 	}

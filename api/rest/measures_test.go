@@ -38,6 +38,23 @@ func TestMeasuresFollow(t *testing.T) {
 	}
 }
 
+// TestMeasuresEndWithTheSession: a session that acts in another account follows no pod of the one before.
+func TestMeasuresEndWithTheSession(t *testing.T) {
+	s := newSite(t, nil, rest.Limits{})
+	s.api.SetMeasure(10 * time.Millisecond)
+	id := makePod(t, s.plane, fleet.EventRunning)
+	ada(fleet.RoleViewer)(t, s.plane)
+	session := s.plane.Meant("<session-1>")
+	who, err := s.plane.Authenticate(t.Context(), fleet.Secret(session))
+	must(t, err)
+	resp := s.open(t, "GET", "/v2/pods/"+string(id)+"/metrics", "", "", "Authorization", "Bearer "+session)
+	defer func() { _ = resp.Body.Close() }()
+	f := &feed{lines: bufio.NewReader(resp.Body)}
+	event(t, f.lines)
+	must(t, s.plane.ChooseAccount(t.Context(), who, plane.Rival))
+	f.ends(t, "forbidden")
+}
+
 func TestMeasuresAreBounded(t *testing.T) {
 	s := newSite(t, nil, rest.Limits{})
 	path := "/v2/pods/" + string(makePod(t, s.plane, fleet.EventRunning)) + "/metrics"

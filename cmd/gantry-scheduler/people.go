@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"time"
 
@@ -40,7 +41,7 @@ func (f *peopleFlags) check() error {
 		return errors.New("--session-life must be 5m to 168h")
 	case set != 0 && set != 3:
 		return errors.New("--oidc-issuer, --oidc-client-id and --oidc-client-secret-file go together")
-	case f.OIDCIssuer != "" && (err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Host+":0"))):
+	case f.OIDCIssuer != "" && (err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(net.JoinHostPort(u.Hostname(), "0")))):
 		return errors.New("--oidc-issuer must be an https URL, or an http one on this machine")
 	}
 	return nil

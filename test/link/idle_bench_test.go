@@ -3,6 +3,7 @@ package link
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -149,7 +150,9 @@ func measure(b *testing.B, n int, open func()) {
 	b.ReportMetric(float64(n), "connections")
 	b.ReportMetric((resident(b)-before)/float64(n)/1e3, "KB/connection")
 	used := processor(b)
-	time.Sleep(idleFor)
+	window, cancel := context.WithTimeout(b.Context(), idleFor)
+	defer cancel()
+	<-window.Done()
 	b.ReportMetric(100*(processor(b)-used).Seconds()/idleFor.Seconds(), "%-of-a-core")
 	b.ReportMetric(0, "ns/op")
 }
