@@ -288,7 +288,7 @@ func TestWhomAHostAsksNext(t *testing.T) {
 		s.Where.try("a:1")
 		s.Run(ctx)
 		text := said.String()
-		for words, want := range map[string]int{"leader changed": 3, "does not know this host": 1, "no session with a scheduler": 13, "nothing was heard of the scheduler": 4, "level=ERROR": 1} {
+		for words, want := range map[string]int{"sent to another scheduler": 3, "does not know this host": 1, "no session with a scheduler": 13, "nothing was heard of the scheduler": 4, "level=ERROR": 1} {
 			if got := strings.Count(text, words); got != want {
 				t.Errorf("%q was said %d times, not %d", words, got, want)
 			}

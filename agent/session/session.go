@@ -33,7 +33,8 @@ const (
 	upQueue        = 64
 	nudgeEvery     = 200 * time.Millisecond
 	nudgesMost     = 3
-	lossyTries     = 3 // after a session went silent; not for ever, for the load that it makes
+	stoodLeast     = time.Second // for another session on the same connection
+	lossyTries     = 3           // after a session went silent; not for ever, for the load that it makes
 )
 
 // Config is what Sessions are made from.
@@ -64,7 +65,7 @@ type Metrics interface {
 	Session() (ended func())
 }
 
-// Sessions keeps one session with the scheduler that leads.
+// Sessions keeps one session with the scheduler that leads, or with one that passes it on to that.
 type Sessions struct {
 	Config
 	handlers map[reflect.Type]Handler
@@ -75,7 +76,9 @@ type Sessions struct {
 
 	// Of Run's goroutine and of the session that it holds.
 	attempts uint64
-	lossy    int // how often to connect as on a network that loses packets
+	place    agentrpc.Place
+	between  bool // the scheduler passes the session on to the leader
+	lossy    int  // how often to connect as on a network that loses packets
 	renewal  renewal
 	untaken  [][]byte // CAs that are to be trusted and could not be taken yet
 
@@ -92,6 +95,7 @@ func New(c Config) (*Sessions, error) {
 	}
 	var err error
 	s.handlers, err = registered(handlers)
+	s.place = agentrpc.Place_PLACE_ANYWHERE
 	return s, err
 }
 
@@ -112,7 +116,7 @@ func (s *Sessions) LastHeard() time.Time {
 // Moves tells whether the sessions get on, however long no scheduler answers.
 func (s *Sessions) Moves() bool { return s.busy.lasts(time.Now()) < workAtMost }
 
-// Run connects again and again until ctx ends. A scheduler that says who leads is believed at once, but
+// Run connects again and again until ctx ends. A scheduler that names another one is believed at once, but
 // only once without a pause: two that each name the other must not be asked in a circle.
 func (s *Sessions) Run(ctx context.Context) {
 	defer s.closing.Wait()
@@ -121,13 +125,20 @@ func (s *Sessions) Run(ctx context.Context) {
 	followed := false
 	for ctx.Err() == nil {
 		addr := s.Where.next()
+		sent := followed
 		s.busy.works()
 		stood, err := s.once(ctx, addr)
 		if ctx.Err() != nil {
 			return
 		}
-		if stood > 0 {
-			s.Where.try(addr) // it leads still, unless it says otherwise
+		switch {
+		case stood > 0:
+			s.place = agentrpc.Place_PLACE_ANYWHERE
+			if !s.between || !errors.Is(err, errSilence) {
+				s.Where.try(addr) // it is there still, unless it says otherwise
+			}
+		case sent && leaderOf(err) == "":
+			s.place = agentrpc.Place_PLACE_STAYING
 		}
 		switch {
 		case errors.Is(err, errSilence), stood > 0 && unconfirming(err):
@@ -141,7 +152,7 @@ func (s *Sessions) Run(ctx context.Context) {
 		leader := leaderOf(err)
 		if followed = leader != "" && !followed; followed {
 			s.Where.try(leader)
-			s.Log.Info("leader changed", "asked", addr, "leader", leader)
+			s.Log.Info("sent to another scheduler", "asked", addr, "sent_to", leader)
 			continue
 		}
 		if status.Code(err) == codes.NotFound {
@@ -157,14 +168,9 @@ func (s *Sessions) Run(ctx context.Context) {
 // unconfirming reports whether a connection broke because what was sent was not confirmed. gRPC keeps the words of such an error alone.
 func unconfirming(err error) bool { return strings.Contains(err.Error(), unix.ETIMEDOUT.Error()) }
 
-// once holds one session until it breaks, and tells how long it stood.
+// once holds sessions on one connection until it breaks, and tells how long the last one stood. The next one begins when the scheduler
+// at its other end has come to follow another leader, or to lead.
 func (s *Sessions) once(ctx context.Context, addr string) (stood time.Duration, err error) {
-	hello := s.Hello()
-	s.attempts++
-	hello.Attempt = s.attempts
-	if s.Metrics != nil {
-		s.Metrics.Attempt()
-	}
 	var conn *grpc.ClientConn
 	if s.lossy > 0 {
 		conn, err = connectLossy(ctx, addr, s.Store, s.Dial)
@@ -175,6 +181,25 @@ func (s *Sessions) once(ctx context.Context, addr string) (stood time.Duration, 
 		return 0, err
 	}
 	defer s.closing.Go(func() { _ = conn.Close() }) // which may wait for a dead network
+	place := s.place
+	for {
+		stood, err = s.session(ctx, addr, conn, place)
+		if stood < stoodLeast || leaderOf(err) != addr {
+			return stood, err
+		}
+		s.Log.Info("the leader changed", "addr", addr)
+		place = agentrpc.Place_PLACE_CONNECTED
+	}
+}
+
+// session holds one session until it breaks, and tells how long it stood.
+func (s *Sessions) session(ctx context.Context, addr string, conn *grpc.ClientConn, place agentrpc.Place) (stood time.Duration, err error) {
+	hello := s.Hello()
+	s.attempts++
+	hello.Attempt, hello.Place = s.attempts, place
+	if s.Metrics != nil {
+		s.Metrics.Attempt()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := helloTimeout
@@ -188,12 +213,21 @@ func (s *Sessions) once(ctx context.Context, addr string) (stood time.Duration, 
 	if err := s.follow(welcome); err != nil {
 		return 0, err
 	}
-	s.Log.Info("session with the scheduler", "addr", addr, "epoch", welcome.GetEpoch(), "set_kept", welcome.GetKeepSet())
+	// Calls beside the session go to the leader, to which a connection is made when there is the first.
+	leader := conn
+	s.between = welcome.GetLeader() != ""
+	if a := welcome.GetLeader(); isAddress(a) {
+		if leader, err = connect(a, s.Store, s.Dial); err != nil {
+			return 0, err
+		}
+		defer s.closing.Go(func() { _ = leader.Close() })
+	}
+	s.Log.Info("session with the scheduler", "addr", addr, "leader", welcome.GetLeader(), "epoch", welcome.GetEpoch(), "set_kept", welcome.GetKeepSet())
 	if s.Metrics != nil {
 		defer s.Metrics.Session()()
 	}
 	began := time.Now()
-	err = s.serve(ctx, cancel, conn, stream, welcome, hello.GetInventory())
+	err = s.serve(ctx, cancel, leader, stream, welcome, hello.GetInventory())
 	return time.Since(began), err
 }
 
@@ -218,7 +252,7 @@ func (s *Sessions) learn(members []string) {
 	}
 }
 
-// serve runs the session's two directions. Only one goroutine sends. What a room does for a
+// serve runs the session's two directions; conn is the connection to the leader. Only one goroutine sends. What a room does for a
 // message is told of the session's end, which does not wait for it: some takes long, and the host cannot be reached meanwhile.
 func (s *Sessions) serve(ctx context.Context, end context.CancelCauseFunc, conn *grpc.ClientConn, stream agentrpc.Link_SessionClient, welcome *agentrpc.Welcome, told *agentrpc.Inventory) error {
 	group, ctx := errgroup.WithContext(ctx)

@@ -27,6 +27,7 @@ func brisk() *times {
 	return &times{
 		hold: 20 * time.Second, again: 300 * time.Millisecond, next: 300 * time.Millisecond, stop: 300 * time.Millisecond,
 		pause: 20 * time.Millisecond, body: 5 * time.Second, keep: 5 * time.Second, backOff: 5 * time.Millisecond, most: 20 * time.Millisecond,
+		idle: 20 * time.Millisecond,
 	}
 }
 

@@ -48,11 +48,13 @@ type times struct {
 	keep    time.Duration // a worker waits for the commit of what it said
 	backOff time.Duration // first wait after a stream broke
 	most    time.Duration // longest such wait
+	idle    time.Duration // a stream stands without a worker
 }
 
 var usual = times{
 	hold: 45 * time.Second, again: 2 * time.Second, next: 5 * time.Second, stop: 10 * time.Second, pause: time.Second,
 	body: time.Minute, keep: time.Minute, backOff: 100 * time.Millisecond, most: 5 * time.Second,
+	idle: time.Minute,
 }
 
 // Config is what a Gate is made from.
@@ -124,6 +126,7 @@ func (g *Gate) Open(id fleet.PodID, incarnation uint64, begins bool) error {
 		w.learn()
 	}
 	g.workers[id] = w
+	g.link.ring()
 	for r := range g.link.pending {
 		if r.Pod == id && r.ends() {
 			w.jobs[r.Job] = &job{id: r.Job, attempt: r.Attempt, turn: make(chan struct{}, 1), final: r}

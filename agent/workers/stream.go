@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -21,6 +22,8 @@ const (
 	maxGiven  = 22 << 20 // bytes of a job
 )
 
+var errIdle = errors.New("the host has no workers")
+
 // link is what is to be said to the scheduler, in this stream or the next. The gate's mutex guards it.
 type link struct {
 	wants     map[fleet.PodID]*worker // whose slots the scheduler may not know
@@ -31,6 +34,7 @@ type link struct {
 	added     uint64
 	down      chan struct{} // closed while no stream stands
 	wake      chan struct{}
+	need      chan struct{} // as wake, of who opens streams
 }
 
 func newLink() link {
@@ -38,15 +42,17 @@ func newLink() link {
 	close(down)
 	return link{
 		wants: map[fleet.PodID]*worker{}, unhealthy: map[fleet.PodID]*agentrpc.WorkerUnhealthy{}, pending: map[*report]struct{}{},
-		down: down, wake: make(chan struct{}, 1),
+		down: down, wake: make(chan struct{}, 1), need: make(chan struct{}, 1),
 	}
 }
 
-// ring wakes who sends.
+// ring wakes who sends, and who opens streams.
 func (l *link) ring() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{l.wake, l.need} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -65,7 +71,15 @@ func (l *link) drop(r *report) {
 	}
 }
 
-// Begin opens the stream of jobs of a session, again and again while the session stands. See session.Room.
+// needed reports whether there is a use for a stream of jobs: a host without workers needs none once it has heard which jobs the cluster
+// takes it to have.
+func (g *Gate) needed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held == nil || len(g.workers) > 0 || len(g.link.pending) > 0
+}
+
+// Begin opens the stream of jobs of a session, again and again while the session stands and there is a use for it. See session.Room.
 func (g *Gate) Begin(conn *grpc.ClientConn) (ended func()) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	g.wg.Go(func() {
@@ -78,6 +92,13 @@ func (g *Gate) Begin(conn *grpc.ClientConn) (ended func()) {
 		client := agentrpc.NewLinkClient(conn)
 		wait := g.times.backOff
 		for ctx.Err() == nil {
+			if !g.needed() {
+				select {
+				case <-g.link.need:
+				case <-ctx.Done():
+				}
+				continue
+			}
 			stood, err := g.stream(ctx, client)
 			if stood {
 				wait = g.times.backOff
@@ -164,6 +185,10 @@ func (g *Gate) send(ctx context.Context, s grpc.BidiStreamingClient[agentrpc.Job
 		case len(short) == 0:
 			select {
 			case <-g.link.wake:
+			case <-time.After(g.times.idle):
+				if !g.needed() {
+					return errIdle
+				}
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -113,7 +113,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 	disks := storage.New(m.store, backends, log)
 	d.dispatch = dispatch.New(dispatch.Config{
 		Store: m.store, Node: m.node, HeartbeatTimeout: c.HeartbeatTimeout, HostTimeout: c.HostTimeout, Grace: c.StopGrace, Log: log, CA: ca,
-		Leader: func() string { l, _ := m.node.Leader(); return l.Address },
+		Leader:  func() string { l, _ := m.node.Leader(); return l.Address },
+		Address: m.address, Refuse: membership.Refuse(m.store),
+		Dial: membership.Dialer(certs),
 		Credentials: func(a fleet.AccountID, r fleet.RegistryID) (*fleet.Credential, error) {
 			return d.service.Credentials(a, r)
 		},
@@ -381,6 +383,7 @@ func (d *parts) serve(ctx context.Context, p ports, front *apiServer) error {
 		return nil
 	})
 	group.Go(func() error { return d.member.node.WhileLeader(ctx, d.lead) })
+	group.Go(func() error { return d.dispatch.Relay(ctx) })
 	if d.acme != nil { // apart from d.lead, which must not wait until a program of the operator's has ended
 		group.Go(func() error { return d.member.node.WhileLeader(ctx, d.acme.Order) })
 	}

@@ -8,8 +8,10 @@
 // A host that says hello names its inventory by a digest only. Before Welcome the scheduler may ask for the whole
 // (Whole), which a second hello is, and it sends beats while hosts wait for their turn.
 //
-// A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
-// trailer "gantry-leader" then holds the link address of the one that does, where it is known.
+// A scheduler that does not lead refuses Join, Renew and all of Peer but Status with UNAVAILABLE; the trailer "gantry-leader" then holds
+// the link address of the one that does, where it is known. A session it passes on to the leader (Hosts), for an agent that knows of
+// this; the same trailer then names the scheduler at which the host is to say hello: another one, or the same again when the leader
+// has changed.
 //
 // What a scheduler wants of something on a host (a pod's port, a pod's log) it asks for on a data connection, which the agent keeps to
 // each scheduler while it has pods: TLS with the protocol gantry-data, DataHello and DataWelcome, then yamux, on which the scheduler
@@ -41,6 +43,59 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Place is where a host's session may be.
+type Place int32
+
+const (
+	Place_PLACE_LEADER    Place = 0 // at the leader alone: the agent is of an earlier release
+	Place_PLACE_ANYWHERE  Place = 1
+	Place_PLACE_CONNECTED Place = 2 // anywhere; the host had a session on this connection a moment ago
+	Place_PLACE_STAYING   Place = 3 // anywhere, but the host was sent to a scheduler that it could not reach
+)
+
+// Enum value maps for Place.
+var (
+	Place_name = map[int32]string{
+		0: "PLACE_LEADER",
+		1: "PLACE_ANYWHERE",
+		2: "PLACE_CONNECTED",
+		3: "PLACE_STAYING",
+	}
+	Place_value = map[string]int32{
+		"PLACE_LEADER":    0,
+		"PLACE_ANYWHERE":  1,
+		"PLACE_CONNECTED": 2,
+		"PLACE_STAYING":   3,
+	}
+)
+
+func (x Place) Enum() *Place {
+	p := new(Place)
+	*p = x
+	return p
+}
+
+func (x Place) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Place) Descriptor() protoreflect.EnumDescriptor {
+	return file_internal_agentrpc_agentrpc_proto_enumTypes[0].Descriptor()
+}
+
+func (Place) Type() protoreflect.EnumType {
+	return &file_internal_agentrpc_agentrpc_proto_enumTypes[0]
+}
+
+func (x Place) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Place.Descriptor instead.
+func (Place) EnumDescriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+}
 
 type JobReport_Kind int32
 
@@ -93,11 +148,11 @@ func (x JobReport_Kind) String() string {
 }
 
 func (JobReport_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_internal_agentrpc_agentrpc_proto_enumTypes[0].Descriptor()
+	return file_internal_agentrpc_agentrpc_proto_enumTypes[1].Descriptor()
 }
 
 func (JobReport_Kind) Type() protoreflect.EnumType {
-	return &file_internal_agentrpc_agentrpc_proto_enumTypes[0]
+	return &file_internal_agentrpc_agentrpc_proto_enumTypes[1]
 }
 
 func (x JobReport_Kind) Number() protoreflect.EnumNumber {
@@ -106,7 +161,7 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91, 0}
 }
 
 type WatchRequest struct {
@@ -897,6 +952,86 @@ func (x *KeyHolder) GetDay() int64 {
 	return 0
 }
 
+type VouchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // link address of the caller
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchRequest) Reset() {
+	*x = VouchRequest{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchRequest) ProtoMessage() {}
+
+func (x *VouchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
+func (*VouchRequest) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *VouchRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type VouchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VouchResponse) Reset() {
+	*x = VouchResponse{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VouchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VouchResponse) ProtoMessage() {}
+
+func (x *VouchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VouchResponse.ProtoReflect.Descriptor instead.
+func (*VouchResponse) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+}
+
 type GatewayReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Requests      *RequestsReport        `protobuf:"bytes,1,opt,name=requests,proto3" json:"requests,omitempty"`
@@ -910,7 +1045,7 @@ type GatewayReport struct {
 
 func (x *GatewayReport) Reset() {
 	*x = GatewayReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1057,7 @@ func (x *GatewayReport) String() string {
 func (*GatewayReport) ProtoMessage() {}
 
 func (x *GatewayReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1070,7 @@ func (x *GatewayReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayReport.ProtoReflect.Descriptor instead.
 func (*GatewayReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GatewayReport) GetRequests() *RequestsReport {
@@ -983,7 +1118,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1130,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1143,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Gateways) GetGateways() []*GatewayAddress {
@@ -1028,7 +1163,7 @@ type GatewayAddress struct {
 
 func (x *GatewayAddress) Reset() {
 	*x = GatewayAddress{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1175,7 @@ func (x *GatewayAddress) String() string {
 func (*GatewayAddress) ProtoMessage() {}
 
 func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1188,7 @@ func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayAddress.ProtoReflect.Descriptor instead.
 func (*GatewayAddress) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GatewayAddress) GetId() string {
@@ -1080,7 +1215,7 @@ type RequestsReport struct {
 
 func (x *RequestsReport) Reset() {
 	*x = RequestsReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1227,7 @@ func (x *RequestsReport) String() string {
 func (*RequestsReport) ProtoMessage() {}
 
 func (x *RequestsReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1240,7 @@ func (x *RequestsReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsReport.ProtoReflect.Descriptor instead.
 func (*RequestsReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RequestsReport) GetHeard() uint64 {
@@ -1134,7 +1269,7 @@ type EndpointDemand struct {
 
 func (x *EndpointDemand) Reset() {
 	*x = EndpointDemand{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1281,7 @@ func (x *EndpointDemand) String() string {
 func (*EndpointDemand) ProtoMessage() {}
 
 func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1294,7 @@ func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointDemand.ProtoReflect.Descriptor instead.
 func (*EndpointDemand) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EndpointDemand) GetEndpointId() string {
@@ -1200,7 +1335,7 @@ type RequestsWord struct {
 
 func (x *RequestsWord) Reset() {
 	*x = RequestsWord{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1347,7 @@ func (x *RequestsWord) String() string {
 func (*RequestsWord) ProtoMessage() {}
 
 func (x *RequestsWord) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1360,7 @@ func (x *RequestsWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsWord.ProtoReflect.Descriptor instead.
 func (*RequestsWord) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RequestsWord) GetVersion() uint64 {
@@ -1252,7 +1387,7 @@ type DataHello struct {
 
 func (x *DataHello) Reset() {
 	*x = DataHello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1399,7 @@ func (x *DataHello) String() string {
 func (*DataHello) ProtoMessage() {}
 
 func (x *DataHello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1412,7 @@ func (x *DataHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataHello.ProtoReflect.Descriptor instead.
 func (*DataHello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DataHello) GetEpoch() uint64 {
@@ -1297,7 +1432,7 @@ type DataWelcome struct {
 
 func (x *DataWelcome) Reset() {
 	*x = DataWelcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1444,7 @@ func (x *DataWelcome) String() string {
 func (*DataWelcome) ProtoMessage() {}
 
 func (x *DataWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1457,7 @@ func (x *DataWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataWelcome.ProtoReflect.Descriptor instead.
 func (*DataWelcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DataWelcome) GetRefused() string {
@@ -1345,7 +1480,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1492,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1505,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1422,7 +1557,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1569,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1582,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinResponse) GetHostId() string {
@@ -1506,7 +1641,7 @@ type JoinMemberRequest struct {
 
 func (x *JoinMemberRequest) Reset() {
 	*x = JoinMemberRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1653,7 @@ func (x *JoinMemberRequest) String() string {
 func (*JoinMemberRequest) ProtoMessage() {}
 
 func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1666,7 @@ func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
 func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinMemberRequest) GetToken() string {
@@ -1591,7 +1726,7 @@ type JoinMemberResponse struct {
 
 func (x *JoinMemberResponse) Reset() {
 	*x = JoinMemberResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1738,7 @@ func (x *JoinMemberResponse) String() string {
 func (*JoinMemberResponse) ProtoMessage() {}
 
 func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1751,7 @@ func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
 func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinMemberResponse) GetMemberId() string {
@@ -1680,7 +1815,7 @@ type RejoinRequest struct {
 
 func (x *RejoinRequest) Reset() {
 	*x = RejoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1827,7 @@ func (x *RejoinRequest) String() string {
 func (*RejoinRequest) ProtoMessage() {}
 
 func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1840,7 @@ func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
 func (*RejoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RejoinRequest) GetCsr() []byte {
@@ -1744,7 +1879,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1891,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1904,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
 }
 
 type ReadIndexResponse struct {
@@ -1781,7 +1916,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1928,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1941,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -1825,7 +1960,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1972,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1985,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatusRequest) GetAddress() string {
@@ -1878,7 +2013,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2025,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2038,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatusResponse) GetMemberId() string {
@@ -1988,7 +2123,7 @@ type NodeCertificate struct {
 
 func (x *NodeCertificate) Reset() {
 	*x = NodeCertificate{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2135,7 @@ func (x *NodeCertificate) String() string {
 func (*NodeCertificate) ProtoMessage() {}
 
 func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2148,7 @@ func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
 func (*NodeCertificate) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeCertificate) GetCa() string {
@@ -2046,7 +2181,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2193,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2206,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -2091,7 +2226,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2238,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2251,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -2144,6 +2279,7 @@ type Up struct {
 	//	*Up_Resync
 	//	*Up_Inventory
 	//	*Up_Storage
+	//	*Up_Left
 	Kind          isUp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2151,7 +2287,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2299,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2312,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -2249,6 +2385,15 @@ func (x *Up) GetStorage() *StorageReports {
 	return nil
 }
 
+func (x *Up) GetLeft() *Left {
+	if x != nil {
+		if x, ok := x.Kind.(*Up_Left); ok {
+			return x.Left
+		}
+	}
+	return nil
+}
+
 type isUp_Kind interface {
 	isUp_Kind()
 }
@@ -2281,6 +2426,10 @@ type Up_Storage struct {
 	Storage *StorageReports `protobuf:"bytes,7,opt,name=storage,proto3,oneof"`
 }
 
+type Up_Left struct {
+	Left *Left `protobuf:"bytes,8,opt,name=left,proto3,oneof"`
+}
+
 func (*Up_Hello) isUp_Kind() {}
 
 func (*Up_Applied) isUp_Kind() {}
@@ -2294,6 +2443,53 @@ func (*Up_Resync) isUp_Kind() {}
 func (*Up_Inventory) isUp_Kind() {}
 
 func (*Up_Storage) isUp_Kind() {}
+
+func (*Up_Left) isUp_Kind() {}
+
+// Left is the last word of a scheduler that passed a session on: the host has ended it, or was silent.
+type Left struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	QuietMs       int64                  `protobuf:"varint,1,opt,name=quiet_ms,json=quietMs,proto3" json:"quiet_ms,omitempty"` // since the host was heard
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Left) Reset() {
+	*x = Left{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Left) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Left) ProtoMessage() {}
+
+func (x *Left) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Left.ProtoReflect.Descriptor instead.
+func (*Left) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Left) GetQuietMs() int64 {
+	if x != nil {
+		return x.QuietMs
+	}
+	return 0
+}
 
 // Down is a message for the host, or a part of one. The parts of a message come in order, numbered from 0, all but the
 // last with more; in between there may be messages of other kinds. Their lists follow on one another, and the message counts
@@ -2324,7 +2520,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2532,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2545,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Down) GetPart() uint32 {
@@ -2597,7 +2793,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2805,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2818,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -2735,7 +2931,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2943,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2956,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -2838,7 +3034,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +3046,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +3059,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -2906,7 +3102,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3114,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3127,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -2968,7 +3164,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3176,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3189,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -3045,7 +3241,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3253,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3266,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -3117,7 +3313,7 @@ type Whole struct {
 
 func (x *Whole) Reset() {
 	*x = Whole{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3325,7 @@ func (x *Whole) String() string {
 func (*Whole) ProtoMessage() {}
 
 func (x *Whole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3338,7 @@ func (x *Whole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Whole.ProtoReflect.Descriptor instead.
 func (*Whole) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
@@ -3158,7 +3354,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3366,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3379,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -3219,7 +3415,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3427,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3440,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -3279,14 +3475,15 @@ type Hello struct {
 	Attempt uint64 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// brief: of the inventory only the digest is here, and none of the pods. It is enough for a scheduler whose state has the
 	// inventory of that digest, and has nothing to compare with the ledger.
-	Brief         bool `protobuf:"varint,11,opt,name=brief,proto3" json:"brief,omitempty"`
+	Brief         bool  `protobuf:"varint,11,opt,name=brief,proto3" json:"brief,omitempty"`
+	Place         Place `protobuf:"varint,12,opt,name=place,proto3,enum=gantry.agentrpc.v1.Place" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3495,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3508,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -3391,6 +3588,13 @@ func (x *Hello) GetBrief() bool {
 	return false
 }
 
+func (x *Hello) GetPlace() Place {
+	if x != nil {
+		return x.Place
+	}
+	return Place_PLACE_LEADER
+}
+
 // LedgerPod is what the host's ledger holds of one pod.
 type LedgerPod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3407,7 +3611,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3623,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3636,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -3495,7 +3699,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3711,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3724,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -3561,7 +3765,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3777,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3790,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3663,7 +3867,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3879,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3892,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Condition) GetCode() string {
@@ -3739,7 +3943,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3955,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3968,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -3911,7 +4115,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4127,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4140,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Fabric) GetMode() string {
@@ -3970,7 +4174,7 @@ type FabricPort struct {
 
 func (x *FabricPort) Reset() {
 	*x = FabricPort{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4186,7 @@ func (x *FabricPort) String() string {
 func (*FabricPort) ProtoMessage() {}
 
 func (x *FabricPort) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4199,7 @@ func (x *FabricPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FabricPort.ProtoReflect.Descriptor instead.
 func (*FabricPort) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FabricPort) GetDevice() string {
@@ -4075,7 +4279,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4291,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4304,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -4149,15 +4353,17 @@ type Welcome struct {
 	KeepSet     bool                   `protobuf:"varint,7,opt,name=keep_set,json=keepSet,proto3" json:"keep_set,omitempty"`       // the set that the agent holds is still right: no full set follows
 	// The CAs that the host is to trust, DER. The first signs: a host whose certificate is of another one renews it at once. Empty: those
 	// of before.
-	Cas           [][]byte  `protobuf:"bytes,8,rep,name=cas,proto3" json:"cas,omitempty"`
-	Gateways      *Gateways `protobuf:"bytes,9,opt,name=gateways,proto3" json:"gateways,omitempty"` // missing: there are none
+	Cas      [][]byte  `protobuf:"bytes,8,rep,name=cas,proto3" json:"cas,omitempty"`
+	Gateways *Gateways `protobuf:"bytes,9,opt,name=gateways,proto3" json:"gateways,omitempty"` // missing: there are none
+	// leader is the link address of the leader when another scheduler passes the session on. Calls beside the session go there.
+	Leader        string `protobuf:"bytes,10,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4375,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4388,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -4248,6 +4454,13 @@ func (x *Welcome) GetGateways() *Gateways {
 	return nil
 }
 
+func (x *Welcome) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
 // Assignment is what the host has to bring about for one pod. With the goals stop and gone it holds only what they need: no
 // environment, arguments, ports, GPUs, paths or keys.
 type Assignment struct {
@@ -4287,7 +4500,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4512,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4525,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -4531,7 +4744,7 @@ type MemberSetup struct {
 
 func (x *MemberSetup) Reset() {
 	*x = MemberSetup{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4543,7 +4756,7 @@ func (x *MemberSetup) String() string {
 func (*MemberSetup) ProtoMessage() {}
 
 func (x *MemberSetup) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4556,7 +4769,7 @@ func (x *MemberSetup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
 func (*MemberSetup) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MemberSetup) GetHostname() string {
@@ -4599,7 +4812,7 @@ type PodFile struct {
 
 func (x *PodFile) Reset() {
 	*x = PodFile{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4611,7 +4824,7 @@ func (x *PodFile) String() string {
 func (*PodFile) ProtoMessage() {}
 
 func (x *PodFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4624,7 +4837,7 @@ func (x *PodFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
 func (*PodFile) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PodFile) GetPath() string {
@@ -4664,7 +4877,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4676,7 +4889,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4689,7 +4902,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -4761,7 +4974,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4773,7 +4986,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4786,7 +4999,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -4870,7 +5083,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4882,7 +5095,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4895,7 +5108,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -4918,7 +5131,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4930,7 +5143,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4943,7 +5156,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -4988,7 +5201,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +5213,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +5226,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -5067,7 +5280,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5079,7 +5292,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5092,7 +5305,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -5117,7 +5330,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5129,7 +5342,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5142,7 +5355,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -5198,7 +5411,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5423,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5436,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -5260,7 +5473,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5272,7 +5485,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5285,7 +5498,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -5335,7 +5548,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5347,7 +5560,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5360,7 +5573,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -5401,7 +5614,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5413,7 +5626,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5426,7 +5639,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Credential) GetUsername() string {
@@ -5454,7 +5667,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5466,7 +5679,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5479,7 +5692,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -5513,7 +5726,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5525,7 +5738,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5538,7 +5751,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -5567,7 +5780,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5579,7 +5792,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5592,7 +5805,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -5632,7 +5845,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5644,7 +5857,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5657,7 +5870,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -5675,7 +5888,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5687,7 +5900,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5700,7 +5913,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -5722,7 +5935,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5734,7 +5947,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5747,7 +5960,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -5831,7 +6044,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5843,7 +6056,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5856,7 +6069,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -5889,7 +6102,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5901,7 +6114,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5914,7 +6127,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -5934,7 +6147,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6159,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6172,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -5985,7 +6198,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5997,7 +6210,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6010,7 +6223,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -6079,7 +6292,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6091,7 +6304,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6104,7 +6317,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -6138,7 +6351,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6150,7 +6363,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6163,7 +6376,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -6270,7 +6483,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6282,7 +6495,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6295,7 +6508,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -6316,7 +6529,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6328,7 +6541,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6341,7 +6554,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -6368,7 +6581,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6380,7 +6593,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6393,7 +6606,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -6420,7 +6633,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6432,7 +6645,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6445,7 +6658,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -6477,7 +6690,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6489,7 +6702,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6502,7 +6715,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -6570,7 +6783,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6582,7 +6795,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6595,7 +6808,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -6660,7 +6873,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6672,7 +6885,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6685,7 +6898,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -6725,7 +6938,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6737,7 +6950,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6750,7 +6963,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Frame) GetId() string {
@@ -6810,7 +7023,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6822,7 +7035,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6835,7 +7048,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -6906,7 +7119,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6918,7 +7131,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6931,7 +7144,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -6960,7 +7173,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6972,7 +7185,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6985,7 +7198,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -7030,7 +7243,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7042,7 +7255,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7055,7 +7268,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -7144,7 +7357,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7156,7 +7369,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7169,7 +7382,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -7254,7 +7467,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7266,7 +7479,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7279,7 +7492,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -7301,7 +7514,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7313,7 +7526,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7326,7 +7539,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -7371,7 +7584,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7383,7 +7596,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7396,7 +7609,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -7445,7 +7658,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7457,7 +7670,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7470,7 +7683,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -7498,7 +7711,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7510,7 +7723,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7523,7 +7736,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{94}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -7626,7 +7839,10 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x04pods\x18\x02 \x01(\tR\x04pods\x12\x16\n" +
 	"\x06minute\x18\x03 \x01(\x03R\x06minute\x12\x12\n" +
 	"\x04hour\x18\x04 \x01(\x03R\x04hour\x12\x10\n" +
-	"\x03day\x18\x05 \x01(\x03R\x03day\"\xda\x01\n" +
+	"\x03day\x18\x05 \x01(\x03R\x03day\"(\n" +
+	"\fVouchRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x0f\n" +
+	"\rVouchResponse\"\xda\x01\n" +
 	"\rGatewayReport\x12>\n" +
 	"\brequests\x18\x01 \x01(\v2\".gantry.agentrpc.v1.RequestsReportR\brequests\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\rR\x04open\x12\x14\n" +
@@ -7723,7 +7939,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"C\n" +
 	"\rRenewResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x10\n" +
-	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xa5\x03\n" +
+	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xd5\x03\n" +
 	"\x02Up\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.gantry.agentrpc.v1.HelloH\x00R\x05hello\x127\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1b.gantry.agentrpc.v1.AppliedH\x00R\aapplied\x127\n" +
@@ -7731,8 +7947,11 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1d.gantry.agentrpc.v1.HeartbeatH\x00R\theartbeat\x124\n" +
 	"\x06resync\x18\x05 \x01(\v2\x1a.gantry.agentrpc.v1.ResyncH\x00R\x06resync\x12=\n" +
 	"\tinventory\x18\x06 \x01(\v2\x1d.gantry.agentrpc.v1.InventoryH\x00R\tinventory\x12>\n" +
-	"\astorage\x18\a \x01(\v2\".gantry.agentrpc.v1.StorageReportsH\x00R\astorageB\x06\n" +
-	"\x04kind\"\xb7\x06\n" +
+	"\astorage\x18\a \x01(\v2\".gantry.agentrpc.v1.StorageReportsH\x00R\astorage\x12.\n" +
+	"\x04left\x18\b \x01(\v2\x18.gantry.agentrpc.v1.LeftH\x00R\x04leftB\x06\n" +
+	"\x04kind\"!\n" +
+	"\x04Left\x12\x19\n" +
+	"\bquiet_ms\x18\x01 \x01(\x03R\aquietMs\"\xb7\x06\n" +
 	"\x04Down\x12\x12\n" +
 	"\x04part\x18\x14 \x01(\rR\x04part\x12\x12\n" +
 	"\x04more\x18\x15 \x01(\bR\x04more\x127\n" +
@@ -7819,7 +8038,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
 	"schedulers\x18\x01 \x03(\tR\n" +
 	"schedulers\x12\x10\n" +
-	"\x03cas\x18\x02 \x03(\fR\x03cas\"\xe4\x02\n" +
+	"\x03cas\x18\x02 \x03(\fR\x03cas\"\x95\x03\n" +
 	"\x05Hello\x12\x1d\n" +
 	"\n" +
 	"machine_id\x18\x01 \x01(\tR\tmachineId\x12\x17\n" +
@@ -7835,7 +8054,8 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x03run\x18\t \x01(\tR\x03run\x12\x18\n" +
 	"\aattempt\x18\n" +
 	" \x01(\x04R\aattempt\x12\x14\n" +
-	"\x05brief\x18\v \x01(\bR\x05brief\"\xe5\x01\n" +
+	"\x05brief\x18\v \x01(\bR\x05brief\x12/\n" +
+	"\x05place\x18\f \x01(\x0e2\x19.gantry.agentrpc.v1.PlaceR\x05place\"\xe5\x01\n" +
 	"\tLedgerPod\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -7907,7 +8127,7 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x05plain\x18\x03 \x01(\tR\x05plain\x12\x1d\n" +
 	"\n" +
 	"user_space\x18\x04 \x01(\bR\tuserSpace\x12\x10\n" +
-	"\x03mtu\x18\x05 \x01(\x05R\x03mtu\"\xa1\x02\n" +
+	"\x03mtu\x18\x05 \x01(\x05R\x03mtu\"\xb9\x02\n" +
 	"\aWelcome\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x05R\vheartbeatMs\x12\x18\n" +
@@ -7921,7 +8141,9 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"silence_ms\x18\x06 \x01(\x05R\tsilenceMs\x12\x19\n" +
 	"\bkeep_set\x18\a \x01(\bR\akeepSet\x12\x10\n" +
 	"\x03cas\x18\b \x03(\fR\x03cas\x128\n" +
-	"\bgateways\x18\t \x01(\v2\x1c.gantry.agentrpc.v1.GatewaysR\bgateways\"\xb3\b\n" +
+	"\bgateways\x18\t \x01(\v2\x1c.gantry.agentrpc.v1.GatewaysR\bgateways\x12\x16\n" +
+	"\x06leader\x18\n" +
+	" \x01(\tR\x06leader\"\xb3\b\n" +
 	"\n" +
 	"Assignment\x12\x15\n" +
 	"\x06pod_id\x18\x01 \x01(\tR\x05podId\x12\x1d\n" +
@@ -8208,7 +8430,12 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"7\n" +
 	"\aJobKept\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error2\x9f\x01\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error*U\n" +
+	"\x05Place\x12\x10\n" +
+	"\fPLACE_LEADER\x10\x00\x12\x12\n" +
+	"\x0ePLACE_ANYWHERE\x10\x01\x12\x13\n" +
+	"\x0fPLACE_CONNECTED\x10\x02\x12\x11\n" +
+	"\rPLACE_STAYING\x10\x032\x9f\x01\n" +
 	"\x04Join\x12I\n" +
 	"\x04Join\x12\x1f.gantry.agentrpc.v1.JoinRequest\x1a .gantry.agentrpc.v1.JoinResponse\x12L\n" +
 	"\x05Renew\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xbc\x05\n" +
@@ -8225,7 +8452,10 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\x06Routes\x12K\n" +
 	"\x05Watch\x12 .gantry.agentrpc.v1.WatchRequest\x1a\x1e.gantry.agentrpc.v1.RoutesPart0\x01\x12J\n" +
 	"\bCheckKey\x12\x1f.gantry.agentrpc.v1.KeyQuestion\x1a\x1d.gantry.agentrpc.v1.KeyAnswer\x12M\n" +
-	"\x06Report\x12!.gantry.agentrpc.v1.GatewayReport\x1a .gantry.agentrpc.v1.RequestsWord2\xa8\x02\n" +
+	"\x06Report\x12!.gantry.agentrpc.v1.GatewayReport\x1a .gantry.agentrpc.v1.RequestsWord2\x96\x01\n" +
+	"\x05Hosts\x12L\n" +
+	"\x05Vouch\x12 .gantry.agentrpc.v1.VouchRequest\x1a!.gantry.agentrpc.v1.VouchResponse\x12?\n" +
+	"\aSession\x12\x16.gantry.agentrpc.v1.Up\x1a\x18.gantry.agentrpc.v1.Down(\x010\x012\xa8\x02\n" +
 	"\x04Link\x12?\n" +
 	"\aSession\x12\x16.gantry.agentrpc.v1.Up\x1a\x18.gantry.agentrpc.v1.Down(\x010\x01\x12B\n" +
 	"\x06Tunnel\x12\x19.gantry.agentrpc.v1.Frame\x1a\x19.gantry.agentrpc.v1.Frame(\x010\x01\x12D\n" +
@@ -8244,234 +8474,244 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 	return file_internal_agentrpc_agentrpc_proto_rawDescData
 }
 
-var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
-	(JobReport_Kind)(0),        // 0: gantry.agentrpc.v1.JobReport.Kind
-	(*WatchRequest)(nil),       // 1: gantry.agentrpc.v1.WatchRequest
-	(*RoutesPart)(nil),         // 2: gantry.agentrpc.v1.RoutesPart
-	(*RoutesControl)(nil),      // 3: gantry.agentrpc.v1.RoutesControl
-	(*RoutePod)(nil),           // 4: gantry.agentrpc.v1.RoutePod
-	(*RoutePort)(nil),          // 5: gantry.agentrpc.v1.RoutePort
-	(*RouteEndpoint)(nil),      // 6: gantry.agentrpc.v1.RouteEndpoint
-	(*RouteHost)(nil),          // 7: gantry.agentrpc.v1.RouteHost
-	(*KeyQuestion)(nil),        // 8: gantry.agentrpc.v1.KeyQuestion
-	(*KeyAnswer)(nil),          // 9: gantry.agentrpc.v1.KeyAnswer
-	(*KeyHolder)(nil),          // 10: gantry.agentrpc.v1.KeyHolder
-	(*GatewayReport)(nil),      // 11: gantry.agentrpc.v1.GatewayReport
-	(*Gateways)(nil),           // 12: gantry.agentrpc.v1.Gateways
-	(*GatewayAddress)(nil),     // 13: gantry.agentrpc.v1.GatewayAddress
-	(*RequestsReport)(nil),     // 14: gantry.agentrpc.v1.RequestsReport
-	(*EndpointDemand)(nil),     // 15: gantry.agentrpc.v1.EndpointDemand
-	(*RequestsWord)(nil),       // 16: gantry.agentrpc.v1.RequestsWord
-	(*DataHello)(nil),          // 17: gantry.agentrpc.v1.DataHello
-	(*DataWelcome)(nil),        // 18: gantry.agentrpc.v1.DataWelcome
-	(*JoinRequest)(nil),        // 19: gantry.agentrpc.v1.JoinRequest
-	(*JoinResponse)(nil),       // 20: gantry.agentrpc.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 21: gantry.agentrpc.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 22: gantry.agentrpc.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 23: gantry.agentrpc.v1.RejoinRequest
-	(*ReadIndexRequest)(nil),   // 24: gantry.agentrpc.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 25: gantry.agentrpc.v1.ReadIndexResponse
-	(*StatusRequest)(nil),      // 26: gantry.agentrpc.v1.StatusRequest
-	(*StatusResponse)(nil),     // 27: gantry.agentrpc.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 28: gantry.agentrpc.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 29: gantry.agentrpc.v1.RenewRequest
-	(*RenewResponse)(nil),      // 30: gantry.agentrpc.v1.RenewResponse
-	(*Up)(nil),                 // 31: gantry.agentrpc.v1.Up
-	(*Down)(nil),               // 32: gantry.agentrpc.v1.Down
-	(*NetworkSet)(nil),         // 33: gantry.agentrpc.v1.NetworkSet
-	(*OverlayChange)(nil),      // 34: gantry.agentrpc.v1.OverlayChange
-	(*OverlayMember)(nil),      // 35: gantry.agentrpc.v1.OverlayMember
-	(*PeerChange)(nil),         // 36: gantry.agentrpc.v1.PeerChange
-	(*HostPeer)(nil),           // 37: gantry.agentrpc.v1.HostPeer
-	(*OverlayPlace)(nil),       // 38: gantry.agentrpc.v1.OverlayPlace
-	(*Whole)(nil),              // 39: gantry.agentrpc.v1.Whole
-	(*Prefetch)(nil),           // 40: gantry.agentrpc.v1.Prefetch
-	(*Beat)(nil),               // 41: gantry.agentrpc.v1.Beat
-	(*Hello)(nil),              // 42: gantry.agentrpc.v1.Hello
-	(*LedgerPod)(nil),          // 43: gantry.agentrpc.v1.LedgerPod
-	(*Resources)(nil),          // 44: gantry.agentrpc.v1.Resources
-	(*GPU)(nil),                // 45: gantry.agentrpc.v1.GPU
-	(*Condition)(nil),          // 46: gantry.agentrpc.v1.Condition
-	(*Inventory)(nil),          // 47: gantry.agentrpc.v1.Inventory
-	(*Fabric)(nil),             // 48: gantry.agentrpc.v1.Fabric
-	(*FabricPort)(nil),         // 49: gantry.agentrpc.v1.FabricPort
-	(*HostTunnel)(nil),         // 50: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 51: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 52: gantry.agentrpc.v1.Assignment
-	(*MemberSetup)(nil),        // 53: gantry.agentrpc.v1.MemberSetup
-	(*PodFile)(nil),            // 54: gantry.agentrpc.v1.PodFile
-	(*NetworkVolume)(nil),      // 55: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 56: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 57: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 58: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 59: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 60: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 61: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 62: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 63: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 64: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 65: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 66: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 67: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 68: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 69: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 70: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 71: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 72: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 73: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 74: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 75: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 76: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 77: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 78: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 79: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 80: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 81: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 82: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 83: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 84: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 85: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 86: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 87: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 88: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 89: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 90: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 91: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 92: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 93: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 94: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 95: gantry.agentrpc.v1.JobKept
-	nil,                        // 96: gantry.agentrpc.v1.RoutePod.ServingEntry
-	nil,                        // 97: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 98: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 99: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(Place)(0),                 // 0: gantry.agentrpc.v1.Place
+	(JobReport_Kind)(0),        // 1: gantry.agentrpc.v1.JobReport.Kind
+	(*WatchRequest)(nil),       // 2: gantry.agentrpc.v1.WatchRequest
+	(*RoutesPart)(nil),         // 3: gantry.agentrpc.v1.RoutesPart
+	(*RoutesControl)(nil),      // 4: gantry.agentrpc.v1.RoutesControl
+	(*RoutePod)(nil),           // 5: gantry.agentrpc.v1.RoutePod
+	(*RoutePort)(nil),          // 6: gantry.agentrpc.v1.RoutePort
+	(*RouteEndpoint)(nil),      // 7: gantry.agentrpc.v1.RouteEndpoint
+	(*RouteHost)(nil),          // 8: gantry.agentrpc.v1.RouteHost
+	(*KeyQuestion)(nil),        // 9: gantry.agentrpc.v1.KeyQuestion
+	(*KeyAnswer)(nil),          // 10: gantry.agentrpc.v1.KeyAnswer
+	(*KeyHolder)(nil),          // 11: gantry.agentrpc.v1.KeyHolder
+	(*VouchRequest)(nil),       // 12: gantry.agentrpc.v1.VouchRequest
+	(*VouchResponse)(nil),      // 13: gantry.agentrpc.v1.VouchResponse
+	(*GatewayReport)(nil),      // 14: gantry.agentrpc.v1.GatewayReport
+	(*Gateways)(nil),           // 15: gantry.agentrpc.v1.Gateways
+	(*GatewayAddress)(nil),     // 16: gantry.agentrpc.v1.GatewayAddress
+	(*RequestsReport)(nil),     // 17: gantry.agentrpc.v1.RequestsReport
+	(*EndpointDemand)(nil),     // 18: gantry.agentrpc.v1.EndpointDemand
+	(*RequestsWord)(nil),       // 19: gantry.agentrpc.v1.RequestsWord
+	(*DataHello)(nil),          // 20: gantry.agentrpc.v1.DataHello
+	(*DataWelcome)(nil),        // 21: gantry.agentrpc.v1.DataWelcome
+	(*JoinRequest)(nil),        // 22: gantry.agentrpc.v1.JoinRequest
+	(*JoinResponse)(nil),       // 23: gantry.agentrpc.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 24: gantry.agentrpc.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 25: gantry.agentrpc.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 26: gantry.agentrpc.v1.RejoinRequest
+	(*ReadIndexRequest)(nil),   // 27: gantry.agentrpc.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 28: gantry.agentrpc.v1.ReadIndexResponse
+	(*StatusRequest)(nil),      // 29: gantry.agentrpc.v1.StatusRequest
+	(*StatusResponse)(nil),     // 30: gantry.agentrpc.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 31: gantry.agentrpc.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 32: gantry.agentrpc.v1.RenewRequest
+	(*RenewResponse)(nil),      // 33: gantry.agentrpc.v1.RenewResponse
+	(*Up)(nil),                 // 34: gantry.agentrpc.v1.Up
+	(*Left)(nil),               // 35: gantry.agentrpc.v1.Left
+	(*Down)(nil),               // 36: gantry.agentrpc.v1.Down
+	(*NetworkSet)(nil),         // 37: gantry.agentrpc.v1.NetworkSet
+	(*OverlayChange)(nil),      // 38: gantry.agentrpc.v1.OverlayChange
+	(*OverlayMember)(nil),      // 39: gantry.agentrpc.v1.OverlayMember
+	(*PeerChange)(nil),         // 40: gantry.agentrpc.v1.PeerChange
+	(*HostPeer)(nil),           // 41: gantry.agentrpc.v1.HostPeer
+	(*OverlayPlace)(nil),       // 42: gantry.agentrpc.v1.OverlayPlace
+	(*Whole)(nil),              // 43: gantry.agentrpc.v1.Whole
+	(*Prefetch)(nil),           // 44: gantry.agentrpc.v1.Prefetch
+	(*Beat)(nil),               // 45: gantry.agentrpc.v1.Beat
+	(*Hello)(nil),              // 46: gantry.agentrpc.v1.Hello
+	(*LedgerPod)(nil),          // 47: gantry.agentrpc.v1.LedgerPod
+	(*Resources)(nil),          // 48: gantry.agentrpc.v1.Resources
+	(*GPU)(nil),                // 49: gantry.agentrpc.v1.GPU
+	(*Condition)(nil),          // 50: gantry.agentrpc.v1.Condition
+	(*Inventory)(nil),          // 51: gantry.agentrpc.v1.Inventory
+	(*Fabric)(nil),             // 52: gantry.agentrpc.v1.Fabric
+	(*FabricPort)(nil),         // 53: gantry.agentrpc.v1.FabricPort
+	(*HostTunnel)(nil),         // 54: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 55: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 56: gantry.agentrpc.v1.Assignment
+	(*MemberSetup)(nil),        // 57: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 58: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 59: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 60: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 61: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 62: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 63: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 64: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 65: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 66: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 67: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 68: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 69: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 70: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 71: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 72: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 73: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 74: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 75: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 76: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 77: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 78: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 79: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 80: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 81: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 82: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 83: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 84: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 85: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 86: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 87: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 88: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 89: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 90: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 91: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 92: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 93: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 94: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 95: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 96: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 97: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 98: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 99: gantry.agentrpc.v1.JobKept
+	nil,                        // 100: gantry.agentrpc.v1.RoutePod.ServingEntry
+	nil,                        // 101: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 102: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 103: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
-	4,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
-	6,   // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
-	7,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
-	3,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
-	5,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
-	96,  // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
-	10,  // 6: gantry.agentrpc.v1.KeyAnswer.holder:type_name -> gantry.agentrpc.v1.KeyHolder
-	14,  // 7: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
-	28,  // 8: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	13,  // 9: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
-	15,  // 10: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	97,  // 11: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	28,  // 12: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	42,  // 13: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	69,  // 14: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	72,  // 15: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	74,  // 16: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	70,  // 17: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	47,  // 18: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	60,  // 19: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	51,  // 20: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	67,  // 21: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	68,  // 22: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	73,  // 23: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	77,  // 24: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	41,  // 25: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	40,  // 26: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	57,  // 27: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	33,  // 28: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	34,  // 29: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	36,  // 30: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	39,  // 31: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	12,  // 32: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	35,  // 33: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	37,  // 34: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	47,  // 35: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	43,  // 36: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
-	44,  // 37: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	66,  // 38: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	44,  // 39: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	45,  // 40: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	46,  // 41: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	50,  // 42: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	28,  // 43: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	48,  // 44: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
-	49,  // 45: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
-	12,  // 46: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	98,  // 47: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	66,  // 48: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	44,  // 49: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	65,  // 50: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	55,  // 51: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	38,  // 52: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	53,  // 53: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
-	54,  // 54: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
-	56,  // 55: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	58,  // 56: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	56,  // 57: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	59,  // 58: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	61,  // 59: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	64,  // 60: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	55,  // 61: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	52,  // 62: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	52,  // 63: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	99,  // 64: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	71,  // 65: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	75,  // 66: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	76,  // 67: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	81,  // 68: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	82,  // 69: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	83,  // 70: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	84,  // 71: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	78,  // 72: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	79,  // 73: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	80,  // 74: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	87,  // 75: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	89,  // 76: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	88,  // 77: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
-	0,   // 78: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	91,  // 79: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	93,  // 80: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	94,  // 81: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	95,  // 82: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	92,  // 83: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	19,  // 84: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	29,  // 85: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	21,  // 86: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	23,  // 87: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	29,  // 88: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	26,  // 89: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	24,  // 90: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	14,  // 91: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	21,  // 92: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	29,  // 93: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
-	1,   // 94: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
-	8,   // 95: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
-	11,  // 96: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
-	31,  // 97: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	85,  // 98: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	86,  // 99: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	62,  // 100: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	20,  // 101: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	30,  // 102: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	22,  // 103: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	22,  // 104: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	30,  // 105: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	27,  // 106: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	25,  // 107: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	16,  // 108: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	22,  // 109: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	30,  // 110: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
-	2,   // 111: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
-	9,   // 112: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
-	16,  // 113: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
-	32,  // 114: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	85,  // 115: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	90,  // 116: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	63,  // 117: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	101, // [101:118] is the sub-list for method output_type
-	84,  // [84:101] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	5,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
+	7,   // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
+	8,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
+	4,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
+	6,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
+	100, // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
+	11,  // 6: gantry.agentrpc.v1.KeyAnswer.holder:type_name -> gantry.agentrpc.v1.KeyHolder
+	17,  // 7: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
+	31,  // 8: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	16,  // 9: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
+	18,  // 10: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	101, // 11: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	31,  // 12: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	46,  // 13: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	73,  // 14: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	76,  // 15: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	78,  // 16: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	74,  // 17: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	51,  // 18: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	64,  // 19: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	35,  // 20: gantry.agentrpc.v1.Up.left:type_name -> gantry.agentrpc.v1.Left
+	55,  // 21: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	71,  // 22: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	72,  // 23: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	77,  // 24: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	81,  // 25: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	45,  // 26: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	44,  // 27: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	61,  // 28: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	37,  // 29: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	38,  // 30: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	40,  // 31: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	43,  // 32: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	15,  // 33: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	39,  // 34: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	41,  // 35: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	51,  // 36: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	47,  // 37: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	0,   // 38: gantry.agentrpc.v1.Hello.place:type_name -> gantry.agentrpc.v1.Place
+	48,  // 39: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	70,  // 40: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	48,  // 41: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	49,  // 42: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	50,  // 43: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	54,  // 44: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	31,  // 45: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	52,  // 46: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
+	53,  // 47: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
+	15,  // 48: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	102, // 49: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	70,  // 50: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	48,  // 51: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	69,  // 52: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	59,  // 53: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	42,  // 54: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	57,  // 55: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	58,  // 56: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	60,  // 57: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	62,  // 58: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	60,  // 59: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	63,  // 60: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	65,  // 61: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	68,  // 62: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	59,  // 63: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	56,  // 64: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	56,  // 65: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	103, // 66: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	75,  // 67: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	79,  // 68: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	80,  // 69: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	85,  // 70: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	86,  // 71: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	87,  // 72: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	88,  // 73: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	82,  // 74: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	83,  // 75: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	84,  // 76: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	91,  // 77: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	93,  // 78: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	92,  // 79: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	1,   // 80: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
+	95,  // 81: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	97,  // 82: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	98,  // 83: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	99,  // 84: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	96,  // 85: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	22,  // 86: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	32,  // 87: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	24,  // 88: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	26,  // 89: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	32,  // 90: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	29,  // 91: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	27,  // 92: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	17,  // 93: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	24,  // 94: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	32,  // 95: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
+	2,   // 96: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
+	9,   // 97: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
+	14,  // 98: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
+	12,  // 99: gantry.agentrpc.v1.Hosts.Vouch:input_type -> gantry.agentrpc.v1.VouchRequest
+	34,  // 100: gantry.agentrpc.v1.Hosts.Session:input_type -> gantry.agentrpc.v1.Up
+	34,  // 101: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	89,  // 102: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	90,  // 103: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	66,  // 104: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	23,  // 105: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	33,  // 106: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	25,  // 107: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	25,  // 108: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	33,  // 109: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	30,  // 110: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	28,  // 111: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	19,  // 112: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	25,  // 113: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	33,  // 114: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
+	3,   // 115: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
+	10,  // 116: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
+	19,  // 117: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
+	13,  // 118: gantry.agentrpc.v1.Hosts.Vouch:output_type -> gantry.agentrpc.v1.VouchResponse
+	36,  // 119: gantry.agentrpc.v1.Hosts.Session:output_type -> gantry.agentrpc.v1.Down
+	36,  // 120: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	89,  // 121: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	94,  // 122: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	67,  // 123: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	105, // [105:124] is the sub-list for method output_type
+	86,  // [86:105] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_internal_agentrpc_agentrpc_proto_init() }
@@ -8480,7 +8720,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		return
 	}
 	file_internal_agentrpc_agentrpc_proto_msgTypes[3].OneofWrappers = []any{}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[30].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[32].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -8488,8 +8728,9 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Up_Resync)(nil),
 		(*Up_Inventory)(nil),
 		(*Up_Storage)(nil),
+		(*Up_Left)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[31].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[34].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -8504,19 +8745,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Whole)(nil),
 		(*Down_Gateways)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[76].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[79].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[85].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[88].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[89].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[92].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -8527,10 +8768,10 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   99,
+			NumEnums:      2,
+			NumMessages:   102,
 			NumExtensions: 0,
-			NumServices:   4,
+			NumServices:   5,
 		},
 		GoTypes:           file_internal_agentrpc_agentrpc_proto_goTypes,
 		DependencyIndexes: file_internal_agentrpc_agentrpc_proto_depIdxs,

@@ -8,8 +8,10 @@
 // A host that says hello names its inventory by a digest only. Before Welcome the scheduler may ask for the whole
 // (Whole), which a second hello is, and it sends beats while hosts wait for their turn.
 //
-// A scheduler that does not lead refuses Session, Join, Renew and all of Peer but Status with UNAVAILABLE; the
-// trailer "gantry-leader" then holds the link address of the one that does, where it is known.
+// A scheduler that does not lead refuses Join, Renew and all of Peer but Status with UNAVAILABLE; the trailer "gantry-leader" then holds
+// the link address of the one that does, where it is known. A session it passes on to the leader (Hosts), for an agent that knows of
+// this; the same trailer then names the scheduler at which the host is to say hello: another one, or the same again when the leader
+// has changed.
 //
 // What a scheduler wants of something on a host (a pod's port, a pod's log) it asks for on a data connection, which the agent keeps to
 // each scheduler while it has pods: TLS with the protocol gantry-data, DataHello and DataWelcome, then yamux, on which the scheduler
@@ -756,6 +758,153 @@ var Routes_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Watch",
 			Handler:       _Routes_Watch_Handler,
 			ServerStreams: true,
+		},
+	},
+	Metadata: "internal/agentrpc/agentrpc.proto",
+}
+
+const (
+	Hosts_Vouch_FullMethodName   = "/gantry.agentrpc.v1.Hosts/Vouch"
+	Hosts_Session_FullMethodName = "/gantry.agentrpc.v1.Hosts/Session"
+)
+
+// HostsClient is the client API for Hosts service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Hosts is for schedulers that do not lead and with which hosts have sessions. It needs a scheduler's certificate; the leader alone
+// answers.
+type HostsClient interface {
+	// Vouch says, in every interval of a heartbeat, that the caller is there and hears its hosts.
+	Vouch(ctx context.Context, in *VouchRequest, opts ...grpc.CallOption) (*VouchResponse, error)
+	// Session is Link.Session of the host that the metadata "gantry-host" names, passed on. The caller answers heartbeats, and keeps
+	// those that say nothing new.
+	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Up, Down], error)
+}
+
+type hostsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewHostsClient(cc grpc.ClientConnInterface) HostsClient {
+	return &hostsClient{cc}
+}
+
+func (c *hostsClient) Vouch(ctx context.Context, in *VouchRequest, opts ...grpc.CallOption) (*VouchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VouchResponse)
+	err := c.cc.Invoke(ctx, Hosts_Vouch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostsClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Up, Down], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Hosts_ServiceDesc.Streams[0], Hosts_Session_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Up, Down]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Hosts_SessionClient = grpc.BidiStreamingClient[Up, Down]
+
+// HostsServer is the server API for Hosts service.
+// All implementations must embed UnimplementedHostsServer
+// for forward compatibility.
+//
+// Hosts is for schedulers that do not lead and with which hosts have sessions. It needs a scheduler's certificate; the leader alone
+// answers.
+type HostsServer interface {
+	// Vouch says, in every interval of a heartbeat, that the caller is there and hears its hosts.
+	Vouch(context.Context, *VouchRequest) (*VouchResponse, error)
+	// Session is Link.Session of the host that the metadata "gantry-host" names, passed on. The caller answers heartbeats, and keeps
+	// those that say nothing new.
+	Session(grpc.BidiStreamingServer[Up, Down]) error
+	mustEmbedUnimplementedHostsServer()
+}
+
+// UnimplementedHostsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedHostsServer struct{}
+
+func (UnimplementedHostsServer) Vouch(context.Context, *VouchRequest) (*VouchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Vouch not implemented")
+}
+func (UnimplementedHostsServer) Session(grpc.BidiStreamingServer[Up, Down]) error {
+	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedHostsServer) mustEmbedUnimplementedHostsServer() {}
+func (UnimplementedHostsServer) testEmbeddedByValue()               {}
+
+// UnsafeHostsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to HostsServer will
+// result in compilation errors.
+type UnsafeHostsServer interface {
+	mustEmbedUnimplementedHostsServer()
+}
+
+func RegisterHostsServer(s grpc.ServiceRegistrar, srv HostsServer) {
+	// If the following call panics, it indicates UnimplementedHostsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Hosts_ServiceDesc, srv)
+}
+
+func _Hosts_Vouch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VouchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostsServer).Vouch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Hosts_Vouch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostsServer).Vouch(ctx, req.(*VouchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Hosts_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(HostsServer).Session(&grpc.GenericServerStream[Up, Down]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Hosts_SessionServer = grpc.BidiStreamingServer[Up, Down]
+
+// Hosts_ServiceDesc is the grpc.ServiceDesc for Hosts service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Hosts_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "gantry.agentrpc.v1.Hosts",
+	HandlerType: (*HostsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Vouch",
+			Handler:    _Hosts_Vouch_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Session",
+			Handler:       _Hosts_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "internal/agentrpc/agentrpc.proto",

@@ -30,7 +30,7 @@ func inBrief(h *Hello) *Hello {
 		return h
 	}
 	return &Hello{
-		MachineId: h.GetMachineId(), BootId: h.GetBootId(), Generation: h.GetGeneration(), Hardware: h.GetHardware(), Lineage: h.GetLineage(),
+		MachineId: h.GetMachineId(), BootId: h.GetBootId(), Generation: h.GetGeneration(), Hardware: h.GetHardware(), Lineage: h.GetLineage(), Place: h.GetPlace(),
 		HoldsSet: h.GetHoldsSet(), Run: h.GetRun(), Attempt: h.GetAttempt(),
 		Inventory: &Inventory{Digest: h.GetInventory().GetDigest()}, Brief: true,
 	}

@@ -38,7 +38,11 @@ func (s *Server) watchSessions(ctx context.Context) {
 				x.beatDue.Store(true) // what is being committed for it may take long
 				x.poke()
 			}
+			if x.through != nil && s.lead != nil {
+				x.heardBesideRival(ctx, now.Add(-s.HeartbeatTimeout)) // else the scheduler between had told its end
+			}
 		}
+		s.moveSome(now)
 		s.mu.Unlock()
 	}
 }

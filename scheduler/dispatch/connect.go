@@ -21,6 +21,7 @@ const (
 
 var (
 	errSilent = fleet.Unavailable("the host was silent for too long", nil)
+	errLeft   = fleet.Unavailable("the host has no session any more with the scheduler that passed it on", nil)
 	errAgain  = fleet.Unavailable("the agent has begun another session", nil)
 )
 
@@ -30,7 +31,7 @@ func (s *Server) Session(stream agentrpc.Link_SessionServer) error {
 	if err != nil {
 		return err
 	}
-	if !s.Node.IsLeader() {
+	if s.Dial == nil && !s.Node.IsLeader() {
 		return s.notLeader(stream.Context())
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -39,20 +40,47 @@ func (s *Server) Session(stream agentrpc.Link_SessionServer) error {
 	if err != nil {
 		return grpcOrStatus(err)
 	}
-	x := newSession(s, fleet.HostID(who.ID), hello, cancel)
+	host, place := fleet.HostID(who.ID), hello.GetPlace()
+	if !s.Node.IsLeader() && place != agentrpc.Place_PLACE_LEADER {
+		leader, err := s.awaitLink(ctx, stream)
+		if err != nil {
+			return grpcOrStatus(err)
+		}
+		if leader != nil {
+			return s.pass(ctx, cancel, host, hello, stream, leader)
+		}
+	}
+	if !s.Node.IsLeader() {
+		return s.notLeader(stream.Context())
+	}
+	if place == agentrpc.Place_PLACE_ANYWHERE {
+		if to := s.elsewhere(host); to != "" {
+			return agentrpc.NotLeader(stream.Context(), to)
+		}
+	}
+	return s.hold(ctx, stream, newSession(s, host, hello, cancel), hello)
+}
+
+// hold holds a session, here at the leader, until it ends.
+func (s *Server) hold(ctx context.Context, stream agentrpc.Link_SessionServer, x *session, hello *agentrpc.Hello) error {
 	if err := s.enter(ctx, x); err != nil {
 		return err
 	}
-	err = x.serve(ctx, stream, hello)
+	err := x.serve(ctx, stream, hello)
 	s.leave(x)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	s.Log.Info("session ended", "host", x.host, "epoch", x.epoch, "err", err)
-	if !s.Node.IsLeader() {
-		return s.notLeader(stream.Context())
+	switch {
+	case errors.Is(err, errMoved):
+		return agentrpc.NotLeader(stream.Context(), s.elsewhere(x.host))
+	case s.Node.IsLeader():
+		return grpcOrStatus(err)
+	case s.Dial != nil && x.place != agentrpc.Place_PLACE_LEADER: // the host may stay here
+		return agentrpc.NotLeader(stream.Context(), s.Address)
 	}
-	return grpcOrStatus(err)
+	return s.notLeader(stream.Context())
 }
 
 func grpcOrStatus(err error) error {
@@ -113,8 +141,7 @@ func (s *Server) leave(x *session) {
 		line.End()
 	}
 	if x.connecting {
-		// Its agent may have given the session up, to begin another one.
-		s.absent[x.host] = time.Unix(0, x.lastSeen.Load()).Add(s.HeartbeatTimeout + s.HostTimeout)
+		s.absent[x.host] = x.lostBy() // its agent may have given the session up, to begin another one
 	}
 	close(x.done)
 }
@@ -282,6 +309,9 @@ func (x *session) greeting(h *agentrpc.Hello, host fleet.Host) (*agentrpc.Welcom
 	out := &agentrpc.Welcome{
 		Epoch: host.Epoch, HeartbeatMs: int32(s.interval().Milliseconds()), SilenceMs: int32((s.HeartbeatTimeout - s.HeartbeatTimeout/4).Milliseconds()), //nolint:gosec // small
 		Schedulers: *x.told, Cas: x.toldTrust.cas, Gateways: gatewaysOf(*x.gateways, x.center),
+	}
+	if x.through != nil {
+		out.Leader = s.Address
 	}
 	return out, s.Store.View(func(v *state.View) error {
 		cluster, _ := v.Cluster()

@@ -44,6 +44,11 @@ type Config struct {
 	// Leader returns the link address of the scheduler that leads, as far as this one knows; nil, or an
 	// answer of "": hosts that come to one that does not lead are not told.
 	Leader func() string
+	// Dial returns a connection to another scheduler, by its link address; nil: hosts have sessions with the leader alone.
+	Dial    func(address string, opts ...grpc.DialOption) (*grpc.ClientConn, error)
+	Address string // this scheduler's own link address, for hosts
+	// Refuse gives an error for schedulers that were removed; nil: none was.
+	Refuse func(pki.Identity) error
 	// Schedulers returns the link addresses of the present members; nil: as the state has them.
 	Schedulers       func() []string
 	Heartbeat        time.Duration // between heartbeats of a host, default 1 s, at most half of HeartbeatTimeout
@@ -106,6 +111,7 @@ type Server struct {
 	turns    chan struct{}                   // see inTurn
 	callers  *callers
 	data     *dataconn.Conns
+	relay    relay
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[fleet.HostID]*session
@@ -113,9 +119,10 @@ type Server struct {
 	waiting  map[string]*tunnel
 	absent   map[fleet.HostID]time.Time // until when a host may be without a session; zero: until all have settled
 	settled  settling
-	alarmed  map[alarm]time.Time // when it was raised last
-	lead     context.Context     // ends with leadership; nil when this scheduler does not lead
-	pending  sync.WaitGroup      // goroutines that look after hosts; grows under mu while lead is set
+	others   map[fleet.MemberID]*through // that pass sessions on
+	alarmed  map[alarm]time.Time         // when it was raised last
+	lead     context.Context             // ends with leadership; nil when this scheduler does not lead
+	pending  sync.WaitGroup              // goroutines that look after hosts; grows under mu while lead is set
 }
 
 // New returns a server that has no sessions yet.
@@ -141,7 +148,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
-		turns: make(chan struct{}, maxTurns), callers: newCallers(),
+		turns: make(chan struct{}, maxTurns), callers: newCallers(), relay: relay{changed: make(chan struct{})},
 	}
 	s.data = dataconn.New(routes.Of(c.Store), func() {
 		s.mu.Lock()
@@ -171,6 +178,7 @@ func (s *Server) GRPC() *agentrpc.Server {
 	)
 	agentrpc.RegisterLinkServer(g, s)
 	agentrpc.RegisterJoinServer(g, s)
+	agentrpc.RegisterHostsServer(g, hostsServer{Server: s})
 	return g
 }
 
@@ -198,7 +206,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	}
 	s.learnMembers()
 	s.mu.Lock()
-	s.lead, s.absent = ctx, absent
+	s.lead, s.absent, s.others = ctx, absent, map[fleet.MemberID]*through{}
 	s.settled = newSettling(began, s.Settle, len(absent))
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })

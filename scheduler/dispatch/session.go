@@ -21,6 +21,10 @@ type session struct {
 	host     fleet.HostID
 	run      string // of the agent, and which of its sessions this is
 	attempt  uint64
+	place    agentrpc.Place
+	through  *through // the scheduler that passes the session on; nil: none
+	left     bool     // that scheduler has told its end; of the goroutine that receives, then of leave
+	began    time.Time
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when the session has let go of its place
 	tasks    sync.WaitGroup
@@ -58,7 +62,7 @@ type session struct {
 
 func newSession(s *Server, host fleet.HostID, h *agentrpc.Hello, cancel context.CancelCauseFunc) *session {
 	x := &session{
-		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), cancel: cancel, done: make(chan struct{}),
+		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), place: h.GetPlace(), began: time.Now(), cancel: cancel, done: make(chan struct{}),
 		wake: make(chan struct{}, 1), down: make(chan *agentrpc.Down, downQueue), fullNext: true,
 	}
 	now := time.Now().UnixNano()
@@ -104,6 +108,9 @@ func (x *session) Propose(ctx context.Context, cmd state.Command) (any, error) {
 // silent reports whether the host has said nothing for longer than d. While something that it said is
 // being worked on, its hello too, it is not the silent one.
 func (x *session) silent(now time.Time, d time.Duration) bool {
+	if x.through != nil { // which knows whether the host is silent
+		return x.through.silent(now, d)
+	}
 	return x.welcomed.Load() && !x.working.Load() && now.Sub(time.Unix(0, x.lastSeen.Load())) > d
 }
 
@@ -141,6 +148,12 @@ func (x *session) receiveAll(ctx context.Context, stream agentrpc.Link_SessionSe
 		msg, err := stream.Recv()
 		if err != nil {
 			return err
+		}
+		if left := msg.GetLeft(); left != nil && x.through != nil {
+			quiet := time.Duration(max(0, left.GetQuietMs())) * time.Millisecond
+			x.lastSeen.Store(time.Now().Add(-min(quiet, x.server.HeartbeatTimeout)).UnixNano())
+			x.left = true
+			return errLeft
 		}
 		x.working.Store(true)
 		err = x.receive(ctx, msg)
@@ -209,7 +222,7 @@ func (x *session) enqueue(ctx context.Context, msg *agentrpc.Down) error {
 // answer has a beat sent for a heartbeat, so that a host notices when either direction is stuck, unless it
 // was sent something a moment ago.
 func (x *session) answer(now time.Time) {
-	if now.Sub(time.Unix(0, x.lastSent.Load())) >= x.server.Heartbeat/8 {
+	if x.through == nil && now.Sub(time.Unix(0, x.lastSent.Load())) >= x.server.Heartbeat/8 {
 		x.beatDue.Store(true)
 		x.poke()
 	}

@@ -285,6 +285,13 @@ func Dial(certs *pki.Store, address string) (*grpc.ClientConn, error) {
 	return dialPeer(certs, address)
 }
 
+// Dialer returns a function that connects to a scheduler at an address as Dial does, with further options.
+func Dialer(certs *pki.Store) func(address string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return func(address string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+		return dialPeer(certs, address, opts...)
+	}
+}
+
 func dialPeer(certs *pki.Store, address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds, err := agentrpc.HostCredentials(certs)
 	if err != nil {

@@ -64,6 +64,7 @@ func TestAgentsFindTheLeader(t *testing.T) {
 // TestTwoSchedulersThatNameEachOtherAreNotAskedInACircle has hints that lead nowhere.
 func TestTwoSchedulersThatNameEachOtherAreNotAskedInACircle(t *testing.T) {
 	w := newWorld(t)
+	w.relayed = false
 	var asked atomic.Int64
 	var a, b *scheduler
 	a = w.newScheduler(loopback, dispatch.Config{Leader: func() string { asked.Add(1); return b.addr }})

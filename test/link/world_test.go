@@ -25,6 +25,7 @@ import (
 	"gantry/netctl"
 	"gantry/scheduler/dispatch"
 	"gantry/scheduler/entry"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/state"
 )
 
@@ -33,11 +34,12 @@ const patience = 2 * time.Minute // for what must happen at all
 // world is a control plane of one or more schedulers that share one state, and the agents of its hosts.
 type world struct {
 	testing.TB
-	ctx   context.Context
-	ca    *pki.CA
-	store *state.Store
-	log   *slog.Logger
-	dial  session.Dialer
+	ctx     context.Context
+	ca      *pki.CA
+	store   *state.Store
+	log     *slog.Logger
+	dial    session.Dialer
+	relayed bool // schedulers that do not lead have sessions of hosts
 	// listen makes the port of a scheduler.
 	listen func(addr string) (net.Listener, error)
 
@@ -69,7 +71,7 @@ func must(t testing.TB, err error) {
 // newWorld makes a state with a data center and no schedulers.
 func newWorld(t testing.TB) *world {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{TB: t, ctx: ctx, log: slog.New(slog.NewTextHandler(t.Output(), nil)), dial: session.DialTCP}
+	w := &world{TB: t, ctx: ctx, relayed: true, log: slog.New(slog.NewTextHandler(t.Output(), nil)), dial: session.DialTCP}
 	w.listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 	t.Cleanup(cancel)
 	now := time.Now()
@@ -171,6 +173,9 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	ln, err := w.listen(listen)
 	must(w, err)
 	s.addr = ln.Addr().String()
+	if w.relayed {
+		conf.Address, conf.Dial = s.addr, membership.Dialer(certs)
+	}
 	mux, err := agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: w.log})
 	must(w, err)
 	conf.Store, conf.Node, conf.Log = w.store, s, w.log.With("at", s.addr)
@@ -184,7 +189,9 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	served, data := make(chan error, 1), make(chan error, 1)
 	serving, end := context.WithCancel(w.ctx)
 	s.endData = end
+	relayed := make(chan error, 1)
 	go func() { served <- g.Serve(mux.GRPC()) }()
+	go func() { relayed <- s.dispatch.Relay(serving) }()
 	go func() { data <- s.dispatch.Data().Serve(serving, mux.Data()) }()
 	w.mu.Lock()
 	w.all = append(w.all, s)
@@ -194,6 +201,7 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 		g.Stop()
 		end()
 		must(w, <-data)
+		must(w, <-relayed)
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			w.Error(err)
 		}

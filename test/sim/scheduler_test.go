@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
@@ -25,6 +26,7 @@ import (
 	"gantry/scheduler/feed/storage"
 	"gantry/scheduler/feed/volumes"
 	"gantry/scheduler/jobs"
+	"gantry/scheduler/membership"
 	"gantry/scheduler/replica"
 	"gantry/scheduler/state"
 	"gantry/scheduler/workers"
@@ -65,6 +67,7 @@ type process struct {
 	service  *scheduler.Service
 	mux      *agentrpc.Mux
 	grpc     *agentrpc.Server
+	certs    *pki.Store // nil before it serves
 	cancel   context.CancelFunc
 	done     chan struct{}
 	dying    atomic.Bool
@@ -233,8 +236,9 @@ func (m *member) open() (*process, error) {
 	disks := storage.New(p.store, backends, log)
 	conf := dispatch.Config{
 		Store: p.store, Node: byClock{p.node, m}, Log: log, CertLife: w.certLife,
-		CA:          func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
-		Leader:      func() string { l, _ := p.node.Leader(); return l.Address },
+		CA:      func(ctx context.Context) (*pki.CA, error) { return p.service.CA(ctx) },
+		Leader:  func() string { l, _ := p.node.Leader(); return l.Address },
+		Address: m.addr, Dial: p.dialPeer,
 		Environment: func(rec *fleet.Pod) (map[string]string, error) { return p.service.Environment(rec) },
 		Member:      func(rec *fleet.Pod) (*fleet.MemberSetup, error) { return p.service.MemberSetup(rec) },
 		Backends:    backends, Feeds: []feed.Feed{networks.New(p.store, log), disks},
@@ -248,6 +252,14 @@ func (m *member) open() (*process, error) {
 	})
 	p.newWorkers()
 	return p, nil
+}
+
+// dialPeer connects to another scheduler's link port.
+func (p *process) dialPeer(address string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	if p.certs == nil {
+		return nil, errors.New("this scheduler has no certificate yet")
+	}
+	return membership.Dialer(p.certs)(address, append(opts, grpc.WithContextDialer(p.world.wire.dialer(p.name)))...)
 }
 
 // fatal implements replica.Config.Fatal: the process exits. The driver clears up behind it.
@@ -278,15 +290,15 @@ func (p *process) stopTalking() {
 
 // begin serves.
 func (p *process) begin() error {
-	certs, err := pki.OpenStore(filepath.Join(p.dir, "pki"))
-	if err != nil {
+	var err error
+	if p.certs, err = pki.OpenStore(filepath.Join(p.dir, "pki")); err != nil {
 		return err
 	}
 	ln, err := p.world.wire.listen(p.addr)
 	if err != nil {
 		return err
 	}
-	if p.mux, err = agentrpc.NewMux(ln, certs, agentrpc.MuxConfig{Log: p.world.log}); err != nil {
+	if p.mux, err = agentrpc.NewMux(ln, p.certs, agentrpc.MuxConfig{Log: p.world.log}); err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	p.grpc = p.dispatch.GRPC()
@@ -313,6 +325,7 @@ func (p *process) serve(ctx context.Context) {
 	ender := &control.Ender{Store: p.store, Node: p.node, Pods: p.service, Every: time.Second, Log: p.world.log, Clock: p.now, Sure: keeper.Sure}
 	clusters := &control.Clusters{Store: p.store, Node: p.node, Pods: p.service, Every: clustersEvery, Log: p.world.log, Clock: p.now}
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.dispatch.Relay(ctx) })
 	group.Go(func() error { return p.grpc.Serve(p.mux.GRPC()) }) //nolint:contextcheck // connections have contexts of their own
 	group.Go(func() error {
 		return p.node.WhileLeader(ctx, func(lead context.Context) error {

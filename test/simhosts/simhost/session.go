@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
@@ -87,9 +88,28 @@ func (h *Host) waitMended(ctx context.Context) bool {
 	}
 }
 
-// once holds one session until it breaks, and tells how long it stood; hint is where the leader is, if the scheduler
-// said so.
+// once holds sessions on one connection until it breaks, and tells how long the last one stood; hint is where the scheduler has sent the
+// host, if it did.
 func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint string, err error) {
+	h.mu.Lock()
+	conf := h.tls
+	h.mu.Unlock()
+	conn, err := h.dial(addr, conf)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = conn.Close() }()
+	place := agentrpc.Place_PLACE_ANYWHERE
+	for {
+		if stood, hint, err = h.session(ctx, conn, place); stood < time.Second || hint != addr {
+			return stood, hint, err
+		}
+		place = agentrpc.Place_PLACE_CONNECTED
+	}
+}
+
+// session holds one session.
+func (h *Host) session(ctx context.Context, conn *grpc.ClientConn, place agentrpc.Place) (stood time.Duration, hint string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	h.mu.Lock()
@@ -99,13 +119,7 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 	if cut || mute {
 		return 0, "", errCut
 	}
-	conn, err := h.dial(addr, conf)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = conn.Close() }()
-
-	stream, welcome, err := h.greet(ctx, cancel, agentrpc.NewLinkClient(conn))
+	stream, welcome, err := h.greet(ctx, cancel, agentrpc.NewLinkClient(conn), place)
 	if err != nil {
 		if stream != nil {
 			hint = agentrpc.LeaderHint(stream.Trailer())
@@ -123,7 +137,14 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.sendAll(ctx, stream, welcome) })
 	if h.fleet.Answer != nil {
-		group.Go(func() error { h.work(ctx, agentrpc.NewLinkClient(conn)); return nil })
+		leader := conn
+		if a := welcome.GetLeader(); a != "" {
+			if leader, err = h.dial(a, conf); err != nil {
+				return 0, "", err
+			}
+			defer func() { _ = leader.Close() }()
+		}
+		group.Go(func() error { h.work(ctx, agentrpc.NewLinkClient(leader)); return nil })
 	}
 	group.Go(func() error {
 		err := h.receiveAll(stream, welcome, cancel)
@@ -131,12 +152,12 @@ func (h *Host) once(ctx context.Context, addr string) (stood time.Duration, hint
 		return err
 	})
 	err = group.Wait()
-	return time.Since(began), "", err
+	return time.Since(began), agentrpc.LeaderHint(stream.Trailer()), err
 }
 
 // greet says hello and waits for the welcome, for not more than a time. Few hosts do so at once.
 func (h *Host) greet(
-	ctx context.Context, cancel context.CancelCauseFunc, c agentrpc.LinkClient,
+	ctx context.Context, cancel context.CancelCauseFunc, c agentrpc.LinkClient, place agentrpc.Place,
 ) (agentrpc.Link_SessionClient, *agentrpc.Welcome, error) {
 	select {
 	case h.fleet.gate <- struct{}{}:
@@ -150,7 +171,9 @@ func (h *Host) greet(
 	if err != nil {
 		return nil, nil, err
 	}
-	welcome, err := agentrpc.Greet(ctx, stream, h.hello(), func() { late.Reset(helloTimeout) })
+	hello := h.hello()
+	hello.Place = place
+	welcome, err := agentrpc.Greet(ctx, stream, hello, func() { late.Reset(helloTimeout) })
 	return stream, welcome, err
 }
 
