@@ -110,6 +110,7 @@ var series = []struct {
 	{"gantry_scheduler_disk_used_ratio", "Used share of the data folder's disk, 0 to 1, when last read.", nil},
 	{"gantry_scheduler_disk_full", "1 while writes are refused because the disk is full.", nil},
 	{"gantry_scheduler_hosts", "Hosts by state; absent while the disk does not answer.", []string{"state"}},
+	{"gantry_scheduler_host_sessions", "Sessions of hosts, by way: direct (with the leader), through (that others pass on to the leader), passed (that this scheduler passes on).", []string{"way"}},
 	{"gantry_scheduler_host_alarms", "Hosts whose identity is used by two machines; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_hosts_behind", "Hosts that were not compared since the cluster was restored; absent while the disk does not answer.", nil},
 	{"gantry_scheduler_gpus_out", "GPUs out of placement: unhealthy, or cordoned by an operator; absent while the disk does not answer.", []string{"reason"}},
@@ -175,6 +176,10 @@ func (s *sight) Collect(out chan<- prometheus.Metric) {
 	gauge("gantry_scheduler_disk_used_ratio", float64(node.DiskUsed())/100)
 	gauge("gantry_scheduler_disk_full", flag(node.DiskFull()))
 	gauge("gantry_scheduler_billing_run_timestamp_seconds", stamp(d.accountant.LastRun()))
+	direct, through, passed := d.dispatch.HostSessions()
+	for way, n := range map[string]int{"direct": direct, "through": through, "passed": passed} {
+		gauge("gantry_scheduler_host_sessions", float64(n), way)
+	}
 	if leads {
 		gauge("gantry_scheduler_clock_offset_seconds", 0, d.member.id)
 		for id, off := range d.keeper.Offsets() {

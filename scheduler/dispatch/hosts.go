@@ -156,6 +156,21 @@ func (s *Server) moveSome(now time.Time) {
 	}
 }
 
+// HostSessions counts the sessions of hosts: those that this scheduler, which leads, has with them, those that others pass on to it, and
+// those that it passes on.
+func (s *Server) HostSessions() (direct, through, passed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sessions {
+		if x.through != nil {
+			through++
+		} else {
+			direct++
+		}
+	}
+	return direct, through, int(s.relay.passed.Load())
+}
+
 // lostBy is when a host whose session has ended counts as lost, unless it comes back.
 func (x *session) lostBy() time.Time {
 	s, heard := x.server, time.Unix(0, x.lastSeen.Load())

@@ -26,8 +26,9 @@ const (
 
 // relay is the link through which sessions of hosts are passed on to the leader.
 type relay struct {
-	stops   atomic.Bool // this scheduler does
-	mu      sync.Mutex  // guards the fields below
+	stops   atomic.Bool  // this scheduler does
+	passed  atomic.Int64 // sessions, now
+	mu      sync.Mutex   // guards the fields below
 	hosts   agentrpc.HostsClient
 	changed chan struct{} // closed and made anew when hosts is another
 }
@@ -158,6 +159,8 @@ func (s *Server) pass(
 		end()
 		return agentrpc.NotLeader(ctx, s.Address)
 	}
+	s.relay.passed.Add(1)
+	defer s.relay.passed.Add(-1)
 	p := &passage{server: s, host: stream, leader: leader, cancel: cancel}
 	p.hears(time.Now())
 	p.quiet = time.AfterFunc(time.Hour, p.silence)

@@ -2,13 +2,16 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"gantry/api/admin"
 	"gantry/test/simhosts/simhost"
 )
 
@@ -147,24 +150,58 @@ func BenchmarkFleetOfThree(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkFleetHeartbeats has hosts that beat and do nothing else: what that costs their scheduler.
+// BenchmarkFleetHeartbeats has hosts that beat and do nothing else: what that costs the leader, alone and with two others, with which
+// the hosts have their sessions then.
 func BenchmarkFleetHeartbeats(b *testing.B) {
+	for _, members := range []int{1, 3} {
+		b.Run(fmt.Sprintf("schedulers=%d", members), func(b *testing.B) { beat(b, members) })
+	}
+}
+
+func beat(b *testing.B, members int) {
 	hosts := hostsOf(b, 1000)
-	p := newPlane(b, 1)
+	p := newPlane(b, members)
 	p.settle(simhost.Config{Hosts: hosts})
-	m := p.members[0]
+	leader := p.members[p.leading()]
 	p.until("the hosts beat", func(context.Context) bool { return p.hosts.Count().Heartbeats > int64(hosts) })
-	began, used, beats := time.Now(), m.cpu(b), p.hosts.Count().Heartbeats
+	p.until("few hosts have sessions with the leader", func(ctx context.Context) bool {
+		n, err := metric(ctx, leader.metrics, `gantry_scheduler_host_sessions{way="direct"}`)
+		return members == 1 || err == nil && n < float64(hosts)/100
+	})
+	used := make([]time.Duration, members)
+	for i, m := range p.members {
+		used[i] = m.cpu(b)
+	}
+	began, beats := time.Now(), p.hosts.Count().Heartbeats
 	p.until("time passes", func(context.Context) bool { return time.Since(began) > lookFor })
 	took := time.Since(began).Seconds()
-	b.ReportMetric((m.cpu(b)-used).Seconds()/took, "leader-cores")
+	for i, m := range p.members {
+		who := "leader"
+		if m != leader {
+			who = fmt.Sprintf("follower%d", i)
+		}
+		b.ReportMetric((m.cpu(b)-used[i]).Seconds()/took, who+"-cores")
+		b.ReportMetric(m.rss(b), who+"-rss-MB")
+	}
 	b.ReportMetric(float64(p.hosts.Count().Heartbeats-beats)/took, "heartbeats/s")
-	b.ReportMetric(m.rss(b), "rss-MB")
-	b.ReportMetric(m.rss(b)*1024/float64(hosts), "KB/host")
 	if c := p.hosts.Count(); c.Connected != hosts {
 		b.Errorf("%d of %d hosts are connected, after %d sessions", c.Connected, hosts, c.Sessions)
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// leading returns which of the schedulers leads.
+func (p *plane) leading() (at int) {
+	p.b.Helper()
+	id := p.leader()
+	p.until("the leader's own word", func(ctx context.Context) bool {
+		c, err := p.op.Cluster(ctx)
+		at = slices.IndexFunc(p.members, func(m *process) bool {
+			return slices.ContainsFunc(c.Value.Members, func(r admin.Member) bool { return r.ID == id && r.Address == m.link })
+		})
+		return err == nil && at >= 0
+	})
+	return at
 }
 
 // BenchmarkAgentLoss takes one host after the other away, by turns so that its connection breaks and so that it
