@@ -214,7 +214,7 @@ func (d *demand) wayOn(v *state.View, comes *fleet.Pod, on *place.Candidate) (yi
 		n, _ := place.Room(d.req, &more)
 		return more, n > 0
 	}
-	if _, ok := fits(all); !ok {
+	if _, ok := fits(all); !ok || len(all) == 0 { // with none there may be room, and yet no public port
 		return yielded{}, false
 	}
 	n := 1 + sort.Search(len(all), func(i int) bool { _, ok := fits(all[:i+1]); return ok })

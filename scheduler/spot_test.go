@@ -118,3 +118,20 @@ func TestAPodOnDemandInterrupts(t *testing.T) {
 		t.Errorf("returned: %+v", p)
 	}
 }
+
+// TestNoPodYieldsToAnEqualBid on a host that has GPUs to spare and no public port.
+func TestNoPodYieldsToAnEqualBid(t *testing.T) {
+	w, ctx, me := newWorld(t), context.Background(), member(acme)
+	w.addHost("host-a", "dc-1", h100, 4, publicPorts(30_000, 30_000))
+	w.must(state.PutGPUType{Type: fleet.GPUType{
+		ID: h100, Name: "H100", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: 4 * fleet.Dollar, SecureSpot: fleet.Dollar,
+	}})
+	r := bids(2)
+	r.Ports = []fleet.Port{tcp(22)}
+	if _, err := w.svc.CreatePod(ctx, me, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.svc.CreatePod(ctx, me, r); fleet.CodeOf(err) != fleet.CodeNoCapacity {
+		t.Errorf("the second: %v", err)
+	}
+}
