@@ -11,6 +11,7 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/internal/sleep"
 	"gantry/scheduler/state"
 )
 
@@ -21,6 +22,7 @@ const (
 
 var (
 	errSilent = fleet.Unavailable("the host was silent for too long", nil)
+	errNotYet = fleet.Unavailable("no scheduler is known that leads", nil)
 	errLeft   = fleet.Unavailable("the host has no session any more with the scheduler that passed it on", nil)
 	errAgain  = fleet.Unavailable("the agent has begun another session", nil)
 )
@@ -41,24 +43,34 @@ func (s *Server) Session(stream agentrpc.Link_SessionServer) error {
 		return grpcOrStatus(err)
 	}
 	host, place := fleet.HostID(who.ID), hello.GetPlace()
-	if !s.Node.IsLeader() && place != agentrpc.Place_PLACE_LEADER {
-		leader, err := s.awaitLink(ctx, stream)
-		if err != nil {
-			return grpcOrStatus(err)
+	for until := time.Now().Add(s.HeartbeatTimeout); ; {
+		switch {
+		case s.Node.IsLeader():
+			if place == agentrpc.Place_PLACE_ANYWHERE {
+				if to := s.elsewhere(host); to != "" {
+					return agentrpc.NotLeader(stream.Context(), to)
+				}
+			}
+			err = s.hold(ctx, stream, newSession(s, host, hello, cancel), hello)
+		case place == agentrpc.Place_PLACE_LEADER:
+			return s.notLeader(stream.Context())
+		default:
+			hello, err = s.pass(ctx, cancel, host, hello, stream)
 		}
-		if leader != nil {
-			return s.pass(ctx, cancel, host, hello, stream, leader)
+		if !errors.Is(err, errNotYet) {
+			return err
+		}
+		if s.Dial == nil || s.relay.stops.Load() || time.Now().After(until) {
+			return s.notLeader(stream.Context())
+		}
+		// Another may be about to lead, or this one.
+		if err := sleep.For(ctx, leaderLook); err != nil {
+			return err
+		}
+		if err := stream.Send(plainBeat); err != nil {
+			return err
 		}
 	}
-	if !s.Node.IsLeader() {
-		return s.notLeader(stream.Context())
-	}
-	if place == agentrpc.Place_PLACE_ANYWHERE {
-		if to := s.elsewhere(host); to != "" {
-			return agentrpc.NotLeader(stream.Context(), to)
-		}
-	}
-	return s.hold(ctx, stream, newSession(s, host, hello, cancel), hello)
 }
 
 // hold holds a session, here at the leader, until it ends.
@@ -100,7 +112,7 @@ func (s *Server) enter(ctx context.Context, x *session) error {
 		s.mu.Lock()
 		if s.lead == nil {
 			s.mu.Unlock()
-			return s.notLeader(ctx)
+			return errNotYet
 		}
 		old := s.sessions[x.host]
 		if old == nil {

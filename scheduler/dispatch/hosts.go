@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -108,7 +109,10 @@ func (h hostsServer) Session(stream agentrpc.Hosts_SessionServer) error {
 	}
 	x := newSession(h.Server, fleet.HostID(host), hello, cancel)
 	x.through = t
-	return h.hold(ctx, stream, x, hello)
+	if err = h.hold(ctx, stream, x, hello); errors.Is(err, errNotYet) {
+		return h.notLeader(stream.Context())
+	}
+	return err
 }
 
 // elsewhere returns the link address of the scheduler at which a host is to have its session; empty: here.
@@ -154,6 +158,13 @@ func (s *Server) moveSome(now time.Time) {
 			n++
 		}
 	}
+}
+
+// Followers counts the schedulers that hosts can have sessions with beside this one, which leads.
+func (s *Server) Followers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.reachable(time.Now()))
 }
 
 // HostSessions counts the sessions of hosts: those that this scheduler, which leads, has with them, those that others pass on to it, and

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,21 +34,17 @@ type relay struct {
 	changed chan struct{} // closed and made anew when hosts is another
 }
 
-// to returns the link, nil: none stands, and a channel that is closed when it is another.
-func (r *relay) to() (agentrpc.HostsClient, <-chan struct{}) {
+// to returns the link; nil: none stands.
+func (r *relay) to() agentrpc.HostsClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.hosts, r.changed
+	return r.hosts
 }
 
 func (r *relay) set(hosts agentrpc.HostsClient) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hosts != hosts {
-		r.hosts = hosts
-		close(r.changed)
-		r.changed = make(chan struct{})
-	}
+	r.hosts = hosts
 }
 
 // Relay keeps a link to the scheduler that leads, while it is another, until ctx ends. Without it, hosts that come to a scheduler that
@@ -111,24 +108,6 @@ func (s *Server) linkTo(ctx context.Context, leader string, closing *sync.WaitGr
 	s.Log.Warn("the leader does not take sessions of hosts", "leader", leader)
 }
 
-// awaitLink waits for the link to the leader, while the host hears beats; nil: there is none in time, or this scheduler leads.
-func (s *Server) awaitLink(ctx context.Context, stream agentrpc.Link_SessionServer) (agentrpc.HostsClient, error) {
-	until := time.Now().Add(s.HeartbeatTimeout)
-	for {
-		hosts, changed := s.relay.to()
-		if hosts != nil || s.Node.IsLeader() || s.relay.stops.Load() || time.Now().After(until) {
-			return hosts, nil
-		}
-		_, err := sleep.Or(ctx, s.Heartbeat/4, changed)
-		if err == nil {
-			err = stream.Send(plainBeat)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
 // passage is a host's session that is passed on.
 type passage struct {
 	server *Server
@@ -148,44 +127,82 @@ type passage struct {
 	liveAt time.Time
 }
 
-// pass passes a session on until either end, or what is between, fails. cancel ends ctx.
+// pass passes a session on until either end, or what is between, fails. cancel ends ctx. An error errNotYet says that nobody leads as
+// far as this scheduler knows; with it comes what the host has said.
 func (s *Server) pass(
-	ctx context.Context, cancel context.CancelCauseFunc, host fleet.HostID, hello *agentrpc.Hello, stream agentrpc.Link_SessionServer, to agentrpc.HostsClient,
-) error {
+	ctx context.Context, cancel context.CancelCauseFunc, host fleet.HostID, hello *agentrpc.Hello, stream agentrpc.Link_SessionServer,
+) (*agentrpc.Hello, error) {
+	to := s.relay.to()
+	if to == nil {
+		return hello, errNotYet
+	}
 	// The leader is told of the end when the host's own stream is over already.
 	upward, end := context.WithCancel(metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), hostHeader, string(host)))
+	greeting := context.AfterFunc(ctx, end)
 	leader, err := to.Session(upward)
-	if err != nil {
+	if err == nil {
+		hello, err = greet(ctx, stream, leader, hello)
+	}
+	if err != nil || !greeting() {
 		end()
-		return agentrpc.NotLeader(ctx, s.Address)
+		return hello, passError(err)
 	}
 	s.relay.passed.Add(1)
 	defer s.relay.passed.Add(-1)
 	p := &passage{server: s, host: stream, leader: leader, cancel: cancel}
-	p.hears(time.Now())
-	p.quiet = time.AfterFunc(time.Hour, p.silence)
-	p.quiet.Stop()
+	p.hears(time.Now()) // the greeting took its time, and it was not the host's
+	p.quiet = time.AfterFunc(s.HeartbeatTimeout, p.silence)
 	// Both end with the streams, a moment after this has returned: a Send or Recv in progress does not end before.
 	go func() {
 		defer end()
 		cancel(p.passDown())
 	}()
-	go func() { cancel(p.passUp(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: hello}})) }()
+	go func() { cancel(p.passUp()) }()
 	<-ctx.Done()
 	p.quiet.Stop()
 	time.AfterFunc(leaveTimeout, end)
 	if s.relay.stops.Load() { // the host has to find another, as after a death
 		end()
-		return s.notLeader(stream.Context())
+		return hello, s.notLeader(stream.Context())
 	}
 	p.leave()
-	switch err := context.Cause(ctx); status.Code(err) {
+	if err = passError(context.Cause(ctx)); errors.Is(err, errNotYet) {
+		return nil, agentrpc.NotLeader(stream.Context(), s.Address) // the leader has changed: the host is to say hello again
+	}
+	return nil, err
+}
+
+// passError returns what a host is told of the end of its session with the leader; errNotYet: the leader has changed.
+func passError(err error) error {
+	switch status.Code(err) {
 	case codes.OK, codes.Unknown: // of this end
 		return grpcOrStatus(err)
-	case codes.Unavailable, codes.Canceled: // the leader has changed
-		return agentrpc.NotLeader(stream.Context(), s.Address)
-	default: // the leader's own word
-		return err
+	case codes.Unavailable, codes.Canceled:
+		return errNotYet
+	}
+	return err
+}
+
+// greet passes on what both ends say until the host is welcome. It returns the host's last hello.
+func greet(
+	ctx context.Context, host agentrpc.Link_SessionServer, leader agentrpc.Hosts_SessionClient, hello *agentrpc.Hello,
+) (*agentrpc.Hello, error) {
+	// Why the stream does not take it is what Recv tells.
+	_ = leader.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: hello}})
+	for {
+		msg, err := leader.Recv()
+		if err == nil {
+			err = host.Send(msg)
+		}
+		if err != nil || msg.GetWelcome() != nil {
+			return hello, err
+		}
+		if msg.GetWhole() != nil {
+			if hello, err = recvHello(ctx, host); err != nil {
+				return nil, err
+			}
+			_ = leader.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: hello}})
+		}
 	}
 }
 
@@ -226,30 +243,26 @@ func (p *passage) passDown() error {
 		if err != nil {
 			return err
 		}
-		if msg.GetWelcome() != nil {
-			p.hears(time.Now()) // what came before took its time, and it was not the host's
-			p.quiet.Reset(p.server.HeartbeatTimeout)
-		}
 	}
 }
 
-func (p *passage) passUp(msg *agentrpc.Up) (err error) {
-	for ; err == nil; msg, err = p.host.Recv() {
+func (p *passage) passUp() error {
+	for {
+		msg, err := p.host.Recv()
+		if err != nil {
+			return err
+		}
 		now := time.Now()
 		p.hears(now)
-		if live := msg.GetHeartbeat(); live != nil {
+		live := msg.GetHeartbeat()
+		if live != nil {
 			p.answer(now)
-			p.quiet.Reset(p.server.HeartbeatTimeout)
-			if !p.news(live, now) {
-				continue
-			}
 		}
-		p.tell(msg)
-		if msg.GetHello() == nil {
-			p.quiet.Reset(p.server.HeartbeatTimeout)
+		if live == nil || p.news(live, now) {
+			p.tell(msg)
 		}
+		p.quiet.Reset(p.server.HeartbeatTimeout)
 	}
-	return err
 }
 
 // tell hands a message to the leader. Why a stream takes it no more is what the other direction tells.

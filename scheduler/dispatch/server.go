@@ -148,7 +148,7 @@ func New(c Config) *Server {
 	s := &Server{
 		Config: c, sessions: map[fleet.HostID]*session{}, arrived: make(chan struct{}), waiting: map[string]*tunnel{},
 		absent: map[fleet.HostID]time.Time{}, alarmed: map[alarm]time.Time{},
-		turns: make(chan struct{}, maxTurns), callers: newCallers(), relay: relay{changed: make(chan struct{})},
+		turns: make(chan struct{}, maxTurns), callers: newCallers(),
 	}
 	s.data = dataconn.New(routes.Of(c.Store), func() {
 		s.mu.Lock()

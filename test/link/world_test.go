@@ -59,6 +59,7 @@ type scheduler struct {
 	led      chan struct{}
 	sessions atomic.Int64 // that were begun
 	endData  func()       // as its death would
+	stop     func()       // the same, of all that it serves
 }
 
 func must(t testing.TB, err error) {
@@ -196,10 +197,13 @@ func (w *world) newScheduler(listen string, conf dispatch.Config) *scheduler {
 	w.mu.Lock()
 	w.all = append(w.all, s)
 	w.mu.Unlock()
+	s.stop = func() {
+		end()
+		g.Stop()
+	}
 	w.Cleanup(func() {
 		s.resign()
-		g.Stop()
-		end()
+		s.stop()
 		must(w, <-data)
 		must(w, <-relayed)
 		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
