@@ -150,7 +150,7 @@ func (s *Sessions) Run(ctx context.Context) {
 		}
 		pace.stood(stood, s.Where.count())
 		leader := leaderOf(err)
-		if followed = leader != "" && !followed; followed {
+		if followed = leader != "" && (!followed || stood > stoodLeast); followed {
 			s.Where.try(leader)
 			s.Log.Info("sent to another scheduler", "asked", addr, "sent_to", leader)
 			continue

@@ -185,7 +185,7 @@ func (s *Server) HostSessions() (direct, through, passed int) {
 // lostBy is when a host whose session has ended counts as lost, unless it comes back.
 func (x *session) lostBy() time.Time {
 	s, heard := x.server, time.Unix(0, x.lastSeen.Load())
-	if x.through == nil || x.left {
+	if x.through == nil || x.left.Load() {
 		return heard.Add(s.HeartbeatTimeout + s.HostTimeout)
 	}
 	// What has ended is the scheduler between, of which the host has to notice, to find another.

@@ -23,7 +23,6 @@ type session struct {
 	attempt  uint64
 	place    agentrpc.Place
 	through  *through // the scheduler that passes the session on; nil: none
-	left     bool     // that scheduler has told its end; of the goroutine that receives, then of leave
 	began    time.Time
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when the session has let go of its place
@@ -33,6 +32,7 @@ type session struct {
 	welcomed atomic.Bool
 	lastSeen atomic.Int64 // Unix nanoseconds
 	lastSent atomic.Int64 // the same
+	left     atomic.Bool  // the scheduler between has told its end
 	working  atomic.Bool  // a message of the host is being worked on
 	rival    atomic.Int64 // Unix nanoseconds of when another agent was refused for this session; 0: none
 	changed  atomic.Bool  // assignments may have
@@ -152,7 +152,7 @@ func (x *session) receiveAll(ctx context.Context, stream agentrpc.Link_SessionSe
 		if left := msg.GetLeft(); left != nil && x.through != nil {
 			quiet := time.Duration(max(0, left.GetQuietMs())) * time.Millisecond
 			x.lastSeen.Store(time.Now().Add(-min(quiet, x.server.HeartbeatTimeout)).UnixNano())
-			x.left = true
+			x.left.Store(true)
 			return errLeft
 		}
 		x.working.Store(true)
