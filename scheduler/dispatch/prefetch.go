@@ -27,6 +27,7 @@ func (s *Server) Prefetch(host fleet.HostID, image string, models ...string) boo
 	}
 	select {
 	case x.down <- &agentrpc.Down{Kind: &agentrpc.Down_Prefetch{Prefetch: ask}}:
+		x.sender.wake()
 		return true
 	default:
 		return false

@@ -58,6 +58,49 @@ type session struct {
 
 	mu   sync.Mutex // guards live
 	live map[fleet.PodID]fleet.Live
+
+	sender sender // of a session that another scheduler passes on
+}
+
+// sender starts the goroutine that sends when there is something to send: a session of a host that has nothing to say, and is told
+// nothing, has none.
+type sender struct {
+	mu    sync.Mutex // guards the fields below
+	start func()     // nil: the session has not begun, is over, or always has one
+	runs  bool
+}
+
+func (s *sender) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.start != nil && !s.runs {
+		s.runs = true
+		s.start()
+	}
+}
+
+// rests reports whether there is nothing to send, and that the goroutine ends then.
+func (s *sender) rests(idle func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.start == nil || !idle() {
+		return false
+	}
+	s.runs = false
+	return true
+}
+
+func (s *sender) begin(start func()) {
+	s.mu.Lock()
+	s.start = start
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *sender) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start = nil
 }
 
 func newSession(s *Server, host fleet.HostID, h *agentrpc.Hello, cancel context.CancelCauseFunc) *session {
@@ -77,6 +120,7 @@ func (x *session) poke() {
 	case x.wake <- struct{}{}:
 	default:
 	}
+	x.sender.wake()
 }
 
 // Host implements feed.Session.
@@ -134,11 +178,23 @@ func (x *session) serve(ctx context.Context, stream agentrpc.Link_SessionServer,
 		x.lines = append(x.lines, f.Begin(x))
 	}
 	x.server.welcome(x)
-	x.tasks.Go(func() { x.cancel(x.sendAll(ctx, stream)) })
+	send := func() {
+		x.tasks.Go(func() {
+			if err := x.sendAll(ctx, stream); err != nil {
+				x.cancel(err)
+			}
+		})
+	}
+	if x.through != nil {
+		x.sender.begin(send)
+	} else {
+		send()
+	}
 	x.tasks.Go(func() { x.cancel(x.receiveAll(ctx, stream)) })
 	// They are not waited for here: a Send or Recv in progress ends only when this handler has
 	// returned. endAll waits for them.
 	<-ctx.Done()
+	x.sender.end()
 	return nil // the cause is the context's
 }
 
@@ -213,6 +269,7 @@ func (x *session) record(ctx context.Context, r *agentrpc.Reports) error {
 func (x *session) enqueue(ctx context.Context, msg *agentrpc.Down) error {
 	select {
 	case x.down <- msg:
+		x.sender.wake()
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -246,7 +303,7 @@ func (x *session) send(stream agentrpc.Link_SessionServer, msg *agentrpc.Down) e
 	return err
 }
 
-// sendAll is the only goroutine that sends.
+// sendAll is the only goroutine that sends. It returns nil when it is to be started again once there is something to send.
 func (x *session) sendAll(ctx context.Context, stream agentrpc.Link_SessionServer) error {
 	for {
 		msg, err := x.next()
@@ -257,6 +314,9 @@ func (x *session) sendAll(ctx context.Context, stream agentrpc.Link_SessionServe
 			if err := x.send(stream, msg); err != nil {
 				return err
 			}
+		}
+		if x.sender.rests(func() bool { return len(x.wake)+len(x.down) == 0 }) {
+			return nil
 		}
 		select {
 		case <-x.wake:
