@@ -17,7 +17,7 @@ type Room struct {
 	Handlers []Handler
 	// Welcome takes what a scheduler says of itself before its session begins; an error refuses the session.
 	Welcome func(w *agentrpc.Welcome) error
-	// Begin is told of a session that begins, with its connection, and returns what is called at its end.
+	// Begin is told of a session that begins, with a connection to the leader, and returns what is called at its end.
 	Begin func(conn *grpc.ClientConn) (ended func())
 	// Next returns a message that is to be sent, or nil when there is none. It is asked when a session begins and whenever
 	// Config.News has rung; a room that has more to send rings again.

@@ -8,6 +8,9 @@
 // host may take to come back. One identity has one session: another of the same run of an agent takes its place,
 // one of another run is refused, and raises an alarm when the first is heard again.
 //
+// A scheduler that does not lead passes sessions on to the leader (Relay, and hostsServer at the leader's end): it answers heartbeats
+// and knows whether the host is silent. What the leader promises of a session holds whatever the way.
+//
 // What hosts are told beside their pods comes from feeds (scheduler/feed), each of which has a line in every session.
 //
 // Locks: Server.mu guards the table of sessions, session.mu what is live of one host. Neither is
