@@ -75,6 +75,18 @@ func TestAnIdleWorkerCostsTheSchedulerNothing(t *testing.T) {
 	}
 }
 
+// TestAHostWithoutWorkersHasNoStream, once it has heard which jobs it is taken to have, and opens one for its next worker.
+func TestAHostWithoutWorkersHasNoStream(t *testing.T) {
+	l := newLab(t)
+	l.connected()
+	l.gate.Forget(podID)
+	l.until("the stream ends", func() bool { return l.opened == 1 && l.stream == nil })
+	must(t, l.gate.Open(podID, 2, true))
+	l.until("there is another", func() bool { return l.opened == 2 && l.stream != nil })
+	l.work(library.Config{Handler: "echo", Library: "1.10", Concurrency: 1})
+	l.ready(1)
+}
+
 func TestATakenJobIsTheWholeAnswer(t *testing.T) {
 	l := newLab(t)
 	l.connected()

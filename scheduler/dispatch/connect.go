@@ -86,13 +86,13 @@ func (s *Server) hold(ctx context.Context, stream agentrpc.Link_SessionServer, x
 	s.Log.Info("session ended", "host", x.host, "epoch", x.epoch, "err", err)
 	switch {
 	case errors.Is(err, errMoved):
-		return agentrpc.NotLeader(stream.Context(), s.elsewhere(x.host))
+		return agentrpc.NotLeader(ctx, s.elsewhere(x.host))
 	case s.Node.IsLeader():
 		return grpcOrStatus(err)
 	case s.Dial != nil && x.place != agentrpc.Place_PLACE_LEADER: // the host may stay here
-		return agentrpc.NotLeader(stream.Context(), s.Address)
+		return agentrpc.NotLeader(ctx, s.Address)
 	}
-	return s.notLeader(stream.Context())
+	return s.notLeader(ctx)
 }
 
 func grpcOrStatus(err error) error {

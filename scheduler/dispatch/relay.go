@@ -27,11 +27,10 @@ const (
 
 // relay is the link through which sessions of hosts are passed on to the leader.
 type relay struct {
-	stops   atomic.Bool  // this scheduler does
-	passed  atomic.Int64 // sessions, now
-	mu      sync.Mutex   // guards the fields below
-	hosts   agentrpc.HostsClient
-	changed chan struct{} // closed and made anew when hosts is another
+	stops  atomic.Bool  // this scheduler does
+	passed atomic.Int64 // sessions, now
+	mu     sync.Mutex   // guards the fields below
+	hosts  agentrpc.HostsClient
 }
 
 // to returns the link; nil: none stands.
@@ -163,11 +162,11 @@ func (s *Server) pass(
 	time.AfterFunc(leaveTimeout, end)
 	if s.relay.stops.Load() { // the host has to find another, as after a death
 		end()
-		return hello, s.notLeader(stream.Context())
+		return hello, s.notLeader(ctx)
 	}
 	p.leave()
 	if err = passError(context.Cause(ctx)); errors.Is(err, errNotYet) {
-		return nil, agentrpc.NotLeader(stream.Context(), s.Address) // the leader has changed: the host is to say hello again
+		return nil, agentrpc.NotLeader(ctx, s.Address) // the leader has changed: the host is to say hello again
 	}
 	return nil, err
 }
