@@ -241,10 +241,7 @@ func (d *demand) chooseAmong(
 		return d.taken(need), true
 	}
 	if _, err := hosts.PickGroup(group, less); err != nil {
-		if err = without(err, "public ports", full); group.OnePerHost {
-			other += len(all)
-		}
-		return nil, without(err, "one pod per host", other)
+		return nil, without(without(err, "public ports", full), "one pod per host", other)
 	}
 	return all, nil
 }

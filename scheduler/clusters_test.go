@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"gantry/fleet"
@@ -50,4 +51,29 @@ func TestAMemberHasTheEnvironmentOfItsRank(t *testing.T) {
 			t.Errorf("%d members are left", len(left))
 		}
 	})
+}
+
+// TestAClusterWithoutRoomSaysWhyOfEachHost, its dry run, too: what each host lacks, and how many had room for one pod.
+func TestAClusterWithoutRoomSaysWhyOfEachHost(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []fleet.HostID{"host-a", "host-b", "host-c"} {
+		w.addHost(id, "dc-1", h100, 8, publicPorts(30_000, 30_000))
+	}
+	req := gpuPod(1)
+	req.Ports = []fleet.Port{{Number: 22, Protocol: "tcp"}}
+	taken := w.create(req) // the one public port of its host
+	w.addHost("host-d", "dc-1", h100, 4)
+	w.addHost("host-e", "dc-2", h100, 8)
+	req.GPU = &fleet.GPURequest{Type: h100, Count: 6}
+	want := "[{4 of 4 GPUs free 1} {room for one pod each in dc-1, but 4 are needed in one data center 2} " +
+		"{room for one pod each in dc-2, but 4 are needed in one data center 1} {public ports 1}]"
+	cluster := fleet.ClusterRequest{Type: fleet.ClusterTraining, Count: 4, Pod: req}
+	_, planned := w.svc.PlanCluster(context.Background(), member(acme), cluster)
+	_, _, made := w.svc.CreateCluster(context.Background(), member(acme), cluster)
+	for what, err := range map[string]error{"dry run": planned, "creation": made} {
+		if got := fmt.Sprint(excludedOf(err)); fleet.CodeOf(err) != fleet.CodeNoCapacity || got != want {
+			t.Errorf("%s beside %s: %v\n%s, want\n%s", what, taken.Host, err, got, want)
+		}
+	}
+	w.unreserved()
 }

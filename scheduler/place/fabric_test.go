@@ -65,6 +65,20 @@ func TestAGroupSharesAFabric(t *testing.T) {
 	}
 }
 
+// TestAHostThatDoesNotDoLeavesAFabricTooSmall: then hosts without any are taken, rather than a mixture.
+func TestAHostThatDoesNotDoLeavesAFabricTooSmall(t *testing.T) {
+	x := indexOf([]Candidate{placedAt("c", "//"), placedAt("d", "//"), placedAt("e", "//")})
+	for _, id := range []string{"a", "b"} {
+		x.Put(placedAt(id, "//").but(func(c *Candidate) { c.Host.Inventory.Fabric = fabricOf(fleet.LinkEthernet, 1) }))
+	}
+	g := Group{Request: wantGPUs(h100, 8), Count: 2, OneCenter: true, OnePerHost: true}
+	g.Hold = func(_ int, c Choice, _ *Candidate) (fleet.Resources, bool) { return fleet.Resources{}, c.Host != "a" }
+	choices, err := x.PickGroup(g, nil)
+	if got, want := fmt.Sprint(hostsOf(choices)), "map[c:1 d:1]"; err != nil || got != want {
+		t.Errorf("%s, want %s: %v", got, want, err)
+	}
+}
+
 // TestAPickWithinAFabric refuses all other hosts, and says so.
 func TestAPickWithinAFabric(t *testing.T) {
 	x := NewIndex()

@@ -1,6 +1,8 @@
 package place
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -14,35 +16,38 @@ type Group struct {
 	OneCenter  bool // all in one data center
 	OnePerHost bool // no two on one host
 	// Hold returns what a pod, by its number, holds on the host picked for it, which the next pods do not see; false: this host
-	// does not do after all. Where another data center is tried, it begins with 0 again. Nil: Need, on every host.
+	// does not do after all. A number may come again, for another try of the group; a host that was refused comes once.
+	// Nil: Need, on every host.
 	Hold func(pod int, on Choice, host *Candidate) (fleet.Resources, bool)
 }
 
 // PickGroup chooses a host for each pod of a group: each pod sees what those before it took. It chooses for all or for
-// none, and fails only with the error of Pick for the first pod that found no host. A group that must be in one data
+// none, and fails only with an error as that of Pick for the first pod that found no host. A group that must be in one data
 // center goes to the center of the best host if it fits there, else to the next by its id. There, pods of which each is to have a host of
 // its own go to hosts near each other, if operators said where hosts are. The error is that of the center that took the
-// most pods.
+// most pods; with a host for each pod, it is of all hosts, and counts in each center those that had room for one pod.
 func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
 	if !g.OneCenter {
 		choices, err := x.pickAll(&g, instead)
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			return choices, nil
+		case g.OnePerHost:
+			return nil, tooFew(err, len(choices), fmt.Sprintf("room for one pod each, but %d are needed", g.Count))
 		}
-		return choices, nil
+		return nil, err
 	}
 	first, err := x.Pick(g.Request, instead)
 	if err != nil {
 		return nil, err
 	}
+	centers := x.centersFrom(first.DataCenter, g.Centers, instead)
+	if g.OnePerHost {
+		return x.pickApart(g, centers, instead)
+	}
 	most, why := -1, error(nil)
-	for _, center := range x.centersFrom(first.DataCenter, g.Centers, instead) {
+	for _, center := range centers {
 		g.Centers = []fleet.DataCenterID{center}
-		if g.OnePerHost && g.Count > 1 {
-			if choices, ok := x.pickNear(&g, instead); ok {
-				return choices, nil
-			}
-		}
 		choices, err := x.pickAll(&g, instead)
 		if err == nil {
 			return choices, nil
@@ -52,6 +57,15 @@ func (x *Index) PickGroup(g Group, instead Instead) ([]Choice, error) {
 		}
 	}
 	return nil, why
+}
+
+// tooFew adds the hosts that had room, which were not enough, to an error of Pick.
+func tooFew(err error, hosts int, reason string) error {
+	var e *fleet.Error
+	if hosts > 0 && errors.As(err, &e) {
+		e.Excluded = append(e.Excluded, fleet.Exclusion{Reason: reason, Hosts: hosts})
+	}
+	return err
 }
 
 // pickAll picks one pod after the other. With an error, it returns the choices before it.

@@ -1,8 +1,11 @@
 package place
 
 import (
+	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"gantry/fleet"
 )
@@ -93,6 +96,58 @@ func TestPickGroupHolds(t *testing.T) {
 	g.Count = 5
 	if _, err := x.PickGroup(g, nil); fleet.CodeOf(err) != fleet.CodeNoCapacity {
 		t.Fatalf("a fifth pod, with half of a host's processors each: %v", err)
+	}
+}
+
+// TestAGroupOfHostsIsRefusedWithTheReasonOfEachHost: also where hosts had room for one pod each, in any center, but are too few.
+func TestAGroupOfHostsIsRefusedWithTheReasonOfEachHost(t *testing.T) {
+	x := indexOf([]Candidate{
+		inCenter("a", "dc-1"), inCenter("b", "dc-1"), inCenter("c", "dc-1").only(0), inCenter("d", "dc-2"), inCenter("e", "dc-2"), inCenter("f", "dc-2"),
+		inCenter("g", "dc-3").only(), inCenter("h", "dc-3").but(func(c *Candidate) { c.Host.Cloud = fleet.CloudCommunity }), inCenter("i", "dc-4"),
+	})
+	g := Group{Request: with(wantGPUs(h100, 2), func(r *Request) { r.Prefer = "a" }), Count: 4, OneCenter: true, OnePerHost: true}
+	g.Hold = func(_ int, c Choice, _ *Candidate) (fleet.Resources, bool) { return g.Need, c.Host != "f" }
+	for name, c := range map[string]struct {
+		centers []fleet.DataCenterID
+		apart   bool
+		want    string
+	}{
+		"in one center": {nil, false, "[{cloud tier 1} {0 of 4 GPUs free 1} {1 of 4 GPUs free 1} {room for one pod each in dc-1, but 4 are needed in one data center 2} " +
+			"{room for one pod each in dc-2, but 4 are needed in one data center 2} {room for one pod each in dc-4, but 4 are needed in one data center 1}]"},
+		"in some centers": {[]fleet.DataCenterID{"dc-1", "dc-3"}, false, "[{data center 4} {cloud tier 1} {0 of 4 GPUs free 1} {1 of 4 GPUs free 1} " +
+			"{room for one pod each in dc-1, but 4 are needed in one data center 2}]"},
+		"anywhere": {nil, true, "[{cloud tier 1} {0 of 4 GPUs free 1} {1 of 4 GPUs free 1} {room for one pod each, but 6 are needed 5}]"},
+	} {
+		in := g
+		if in.Centers = c.centers; c.apart {
+			in.OneCenter, in.Count = false, 6
+		}
+		_, err := x.PickGroup(in, nil)
+		var e *fleet.Error
+		if !errors.As(err, &e) || e.Code != fleet.CodeNoCapacity || fmt.Sprint(e.Excluded) != c.want {
+			t.Errorf("%s: %v\n%v, want\n%s", name, err, e.Excluded, c.want)
+		}
+	}
+}
+
+// TestHostsOfAGroupAreThoseOfPicksOneByOne, where nothing says which hosts are near each other.
+func TestHostsOfAGroupAreThoseOfPicksOneByOne(t *testing.T) {
+	x, hosts := indexOf(benchFleet(300)), benchFleet(300)
+	for name, req := range benchRequests() {
+		for _, prefer := range []fleet.HostID{"", "host000123", "host000003"} {
+			req.Prefer, req.Centers = prefer, []fleet.DataCenterID{"dc-3"}
+			half := hosts[33].only(0, 1, 2)
+			instead := Instead{hosts[3].Host.ID: nil, hosts[33].Host.ID: &half}
+			g := Group{Request: req, Count: 19, OneCenter: true, OnePerHost: true}
+			g.Hold = func(_ int, c Choice, _ *Candidate) (fleet.Resources, bool) {
+				return g.Need, hashOf(string(c.Host))%3 > 0
+			}
+			got, err := x.PickGroup(g, instead)
+			want, all := x.pickAll(&g, instead)
+			if d := cmp.Diff(want, got); (err == nil) != (all == nil) || err == nil && d != "" {
+				t.Errorf("%s, prefers %q: %v and %v: %s", name, prefer, err, all, d)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package place
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 
 	"gantry/fleet"
@@ -19,31 +21,82 @@ type placed struct {
 	rate   int64
 }
 
-// pickNear is pickAll for a group of which no two pods are on one host, on hosts that are near each other. False: none of the hosts that
-// would do says where it is or has a fabric, or there are too few of them.
-func (x *Index) pickNear(g *Group, instead Instead) ([]Choice, bool) {
-	hosts, told := x.fitting(&g.Request, instead)
-	for refused := 0; told && len(hosts) >= g.Count && refused < mostRefused; refused++ {
-		hosts = near(onFabric(hosts, g.Count), g.Count)
-		choices := make([]Choice, 0, g.Count)
-		for i, p := range hosts[:g.Count] {
-			choice := Choice{Host: p.host.Host.ID, GPUs: chooseGPUs(g.GPU, p.host), DataCenter: p.host.Host.DataCenter}
-			if g.Hold != nil {
-				if _, ok := g.Hold(i, choice, p.host); !ok {
-					hosts = slices.Delete(hosts, i, i+1)
-					break
-				}
-			}
-			choices = append(choices, choice)
-		}
+// pickApart is PickGroup for pods of which each is to have a host of its own, all in one of the centers, of which the first is tried first.
+func (x *Index) pickApart(g Group, centers []fleet.DataCenterID, instead Instead) ([]Choice, error) {
+	all, seen, room := g.Request, maps.Clone(instead), make([]int, len(centers))
+	if seen == nil {
+		seen = Instead{}
+	}
+	for i, center := range centers {
+		g.Centers = []fleet.DataCenterID{center}
+		choices := x.pickIn(&g, seen)
 		if len(choices) == g.Count {
-			return choices, true
+			return choices, nil
+		}
+		room[i] = len(choices)
+		for _, c := range choices {
+			seen[c.Host] = nil
 		}
 	}
-	return nil, false
+	q := ask(&all)
+	err := x.explain(&q, seen)
+	for i, center := range centers {
+		err = tooFew(err, room[i], fmt.Sprintf("room for one pod each in %s, but %d are needed in one data center", center, g.Count))
+	}
+	return nil, err
 }
 
-// mostRefused is after how many hosts that do not do after all nearness does not matter any more.
+// pickIn chooses hosts of one data center, or those that there are if they are too few: hosts that are near each other if one says where it
+// is or has a fabric, else the best. Hosts that Hold refuses become nil in instead.
+func (x *Index) pickIn(g *Group, instead Instead) []Choice {
+	hosts, told := x.fitting(&g.Request, instead)
+	var choices []Choice
+	hold := func(c *Candidate) bool {
+		choice := Choice{Host: c.Host.ID, GPUs: chooseGPUs(g.GPU, c), DataCenter: c.Host.DataCenter}
+		if g.Hold != nil {
+			if _, ok := g.Hold(len(choices), choice, c); !ok {
+				instead[choice.Host] = nil
+				return false
+			}
+		}
+		choices = append(choices, choice)
+		return true
+	}
+	for refused := 0; told && len(hosts) >= g.Count && refused < mostRefused; refused++ {
+		choices = make([]Choice, 0, g.Count)
+		some := near(onFabric(hosts, g.Count), g.Count)[:g.Count]
+		bad := slices.IndexFunc(some, func(p placed) bool { return !hold(p.host) })
+		if bad < 0 {
+			return choices
+		}
+		hosts = slices.DeleteFunc(hosts, func(p placed) bool { return p.host == some[bad].host })
+	}
+	choices = make([]Choice, 0, min(g.Count, len(hosts)))
+	for _, r := range ranked(&g.Request, hosts) {
+		if len(choices) < g.Count {
+			hold(r.c)
+		}
+	}
+	return choices
+}
+
+// ranked sorts hosts that fit a request, the best first.
+func ranked(req *Request, hosts []placed) []rank {
+	q, out := ask(req), make([]rank, len(hosts))
+	for i, p := range hosts {
+		out[i] = rankOf(req, p.host)
+		out[i].lookUp(&q)
+	}
+	slices.SortFunc(out, func(a, b rank) int {
+		if a.betterThan(&b, &q) {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// mostRefused is after how many hosts that Hold refused nearness does not matter any more.
 const mostRefused = 16
 
 // fitting lists the hosts that fit a request, the best first, and reports whether one of them says where it is or has a fabric.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gantry/fleet"
 )
 
@@ -96,8 +98,16 @@ func TestNearHostsThatDoNotDo(t *testing.T) {
 		}
 	}
 	refuse = "abcde"
+	times := map[fleet.HostID]int{}
+	g.Hold = func(_ int, c Choice, _ *Candidate) (fleet.Resources, bool) {
+		times[c.Host]++
+		return fleet.Resources{}, false
+	}
 	if _, err := x.PickGroup(g, nil); fleet.CodeOf(err) != fleet.CodeNoCapacity {
 		t.Errorf("without any host: %v", err)
+	}
+	if d := cmp.Diff(map[fleet.HostID]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, times); d != "" {
+		t.Errorf("hosts that were refused, and how often: %s", d)
 	}
 }
 
