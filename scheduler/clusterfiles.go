@@ -90,16 +90,16 @@ func sshClientConfig(nodes []node) string {
 // plainValue is what sshd takes as a value without quotes.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9._:/,=^-]*$`)
 
-// sshServerConfig has a member take the cluster's key from its root, out of the cluster's network alone, and gives commands that come
-// so the variables of env, which only login shells have otherwise.
+// sshServerConfig gives commands that come by SSH the variables of env, which only login shells have otherwise, and has a member take the
+// cluster's key from its root, out of the cluster's network alone.
 func sshServerConfig(cidr string, env map[string]string) string {
-	out := "Match User root Address " + cidr + "\n  AuthorizedKeysFile " + authorizedKeysPath + " .ssh/authorized_keys .ssh/authorized_keys2\n  SetEnv"
+	out := "SetEnv"
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if plainValue.MatchString(env[name]) {
 			out += " " + name + "=" + env[name]
 		}
 	}
-	return out + "\n"
+	return out + "\nMatch User root Address " + cidr + "\n  AuthorizedKeysFile " + authorizedKeysPath + " .ssh/authorized_keys .ssh/authorized_keys2\n"
 }
 
 // sshText writes a text as the SSH protocol does: its length, then its bytes.

@@ -67,6 +67,9 @@ func TestAMemberFindsTheOthersByName(t *testing.T) {
 		t.Errorf("client %q", client)
 	}
 	server := fileOf(t, setup, sshServerPath).Text.Reveal()
+	if !strings.HasPrefix(server, "SetEnv ") { // what comes after Match is not for commands from elsewhere
+		t.Errorf("server %q", server)
+	}
 	for _, want := range []string{"Match User root Address " + made.Overlay.CIDR.String() + "\n", " NODE_RANK=1 ", " MASTER_ADDR=" + first.String() + " "} {
 		if !strings.Contains(server, want) {
 			t.Errorf("server %q lacks %q", server, want)

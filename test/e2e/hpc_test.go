@@ -45,6 +45,16 @@ func clusterDev(t *testing.T) *devtest.Dev {
 // ready waits until all pods of a cluster run and are done with their start, and returns it with them.
 func ready(t *testing.T, d *devtest.Dev, id string) (v2.InstantCluster, []v2.Pod) {
 	t.Helper()
+	out, pods := running(t, d, id)
+	for _, p := range pods {
+		logHas(t, d, p.ID, "is ready")
+	}
+	return out, pods
+}
+
+// running waits until all pods of a cluster run, and returns it with them.
+func running(t *testing.T, d *devtest.Dev, id string) (v2.InstantCluster, []v2.Pod) {
+	t.Helper()
 	c := user(t, d)
 	var out v2.InstantCluster
 	await(t, func() error {
@@ -54,11 +64,7 @@ func ready(t *testing.T, d *devtest.Dev, id string) (v2.InstantCluster, []v2.Pod
 		}
 		return nil
 	})
-	pods := must[client.Answer[v2.PodList]](t)(c.ClusterPods(t.Context(), id)).Value.Pods
-	for _, p := range pods {
-		logHas(t, d, p.ID, "is ready")
-	}
-	return out, pods
+	return out, must[client.Answer[v2.PodList]](t)(c.ClusterPods(t.Context(), id)).Value.Pods
 }
 
 // on runs a shell line in a cluster's pod of a rank.
@@ -72,8 +78,8 @@ func on(t *testing.T, d *devtest.Dev, id string, rank int, line string) string {
 	return out
 }
 
-// TestClusterRunsMPIAndSlurm is a SLURM cluster of four pods, whose user does nothing but start jobs.
-func TestClusterRunsMPIAndSlurm(t *testing.T) {
+// TestClusterRunsMPISlurmAndRay is a SLURM cluster of four pods, whose user does nothing but start jobs, and then a RAY cluster.
+func TestClusterRunsMPISlurmAndRay(t *testing.T) {
 	t.Parallel()
 	d := clusterDev(t)
 	c := user(t, d)
@@ -111,6 +117,7 @@ print(MPI.Get_processor_name(), "rank", world.Get_rank(), "of", world.Get_size()
 	has(on(t, d, made.ID, 0, "timeout 60 srun -N 4 --gres=gpu:2 hostname | sort"), "^node-0\nnode-1\nnode-2\nnode-3\n$")
 	has(on(t, d, made.ID, 0, `printf '#!/bin/sh\nsrun hostname | sort\n' >job && timeout 60 sbatch --wait -N 4 -o job.out job && cat job.out`),
 		"Submitted batch job 2\nnode-0\nnode-1\nnode-2\nnode-3\n")
+	rayJoins(t, d)
 	other := failingCluster(t, d)
 	if here, there := keyOf(t, d, made.ID), keyOf(t, d, other.ID); here == there || here != keyOf(t, d, made.ID) {
 		t.Errorf("the keys of two clusters are %s and %s", here, there)
