@@ -83,14 +83,23 @@ func TestPodCannotPoisonNeighbours(t *testing.T) {
 // the kernel can do that at all.
 func bridgeFilter(t *testing.T, value string) {
 	t.Helper()
-	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
-	old, err := os.ReadFile(path)
+	old, err := os.ReadFile(bridgeFilterPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	must(t, err)
-	must(t, os.WriteFile(path, []byte(value), 0o644))
-	t.Cleanup(func() { must(t, os.WriteFile(path, old, 0o644)) })
+	must(t, setBridgeFilter(value))
+	t.Cleanup(func() { must(t, setBridgeFilter(string(old))) })
+}
+
+const bridgeFilterPath = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+
+// setBridgeFilter is bridgeFilter in the network namespace that the thread is in, which it leaves so.
+func setBridgeFilter(value string) error {
+	if err := os.WriteFile(bridgeFilterPath, []byte(value), 0o644); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 type frame struct {

@@ -51,6 +51,9 @@ func TestClusterTools(t *testing.T) {
 	shape := args{"gpuTypeId": devtest.GPUType, "gpuCountPerPod": 1, "podCount": 3}
 	create := args{"name": "train", "type": "TRAINING", "image": devtest.Image, "args": "sh -c '" + devtest.Sleeper + "'", "compute": shape}
 	m.refused(t, 400, "no_capacity", "create-cluster", body(create)) // there are two hosts
+	if got := m.tool(t, "create-cluster", body(create)); !strings.Contains(got.text, "but 3 are needed in one data center") {
+		t.Errorf("a cluster without room: %s", got.text)
+	}
 	shape["podCount"] = 2
 	var made cluster
 	m.good(t, &made, "create-cluster", body(create))
@@ -104,6 +107,11 @@ func TestClusterTools(t *testing.T) {
 	for _, p := range pods.Pods {
 		if err := devtest.Until(reachTimeout, func() error { return suite.site.NothingLeft(p.ID) }); err != nil {
 			t.Error(err)
+		}
+	}
+	for _, name := range m.tools(t) {
+		if strings.Contains(name, "cluster") && !m.used[name] {
+			t.Errorf("the tool %s was not called", name)
 		}
 	}
 }
