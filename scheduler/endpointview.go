@@ -20,8 +20,8 @@ type Desks interface {
 	Statuses(id fleet.EndpointID) (map[fleet.PodID]fleet.WorkerStatus, fleet.WorkerCounts)
 	// Notes returns what else is known of workers of an endpoint that balances.
 	Notes(id fleet.EndpointID) map[fleet.PodID]fleet.WorkerNote
-	// Requests returns how many requests to such an endpoint wait and are under way.
-	Requests(id fleet.EndpointID) (waiting, serving int)
+	// Requests returns how many requests to such an endpoint wait, are under way, and have ended.
+	Requests(id fleet.EndpointID) fleet.JobCounts
 	// Why says why a job waits that so many are before; empty: it need not.
 	Why(id fleet.EndpointID, before int) string
 }

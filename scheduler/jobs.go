@@ -391,7 +391,7 @@ func (s *Service) JobCounts(ctx context.Context, who fleet.Principal, endpoint f
 	}
 	if t.Spec.Type == fleet.EndpointBalanced {
 		if s.Desks != nil {
-			out.Waiting, out.Running = s.Desks.Requests(endpoint)
+			out = s.Desks.Requests(endpoint)
 		}
 		return out, nil
 	}

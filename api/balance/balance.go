@@ -31,6 +31,8 @@ type Balancer interface {
 	Take(ctx context.Context, e *fleet.Endpoint, wish fleet.WorkerWish, without []fleet.PodID) (fleet.WorkerSeat, error)
 	// Refused is told that a worker's port takes no connection.
 	Refused(endpoint fleet.EndpointID, worker fleet.PodID)
+	// Count is told of each request that ended, unless its client left or it was refused.
+	Count(endpoint fleet.EndpointID, completed bool)
 }
 
 // Config is what an API is made from.
@@ -121,11 +123,19 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, e *fleet.Endpoint, p
 	defer a.held.Give(e.Account)
 	seat, err := a.cfg.Balancer.Take(r.Context(), e, wish, nil)
 	if err != nil {
+		if fleet.CodeOf(err) == fleet.CodeNotAllowed { // no worker in time
+			a.cfg.Balancer.Count(e.ID, false)
+		}
 		refuse(w, err)
 		return
 	}
 	c := &carriage{API: a, e: e, wish: wish, seat: seat}
-	defer func() { c.seat.Leave() }()
+	defer func() {
+		if c.end != none && r.Context().Err() == nil {
+			a.cfg.Balancer.Count(e.ID, c.end == completed)
+		}
+		c.seat.Leave()
+	}()
 	c.run(w, r, path, most)
 }
 
@@ -176,7 +186,17 @@ type carriage struct {
 	wish  fleet.WorkerWish
 	seat  fleet.WorkerSeat
 	tried []fleet.PodID
+	end   end
 }
+
+// end is how a request ended.
+type end uint8
+
+const (
+	none      end = iota // it has no answer of a worker, or was refused
+	completed            // a worker answered below 500
+	failed
+)
 
 var errSlow = errors.New("the worker has not answered in time")
 
@@ -246,12 +266,15 @@ func (c *carriage) answered(resp *http.Response, most int64) error {
 	for _, name := range workerHeaders {
 		resp.Header.Set(name, string(c.seat.Worker))
 	}
+	if c.end = completed; resp.StatusCode >= http.StatusInternalServerError {
+		c.end = failed
+	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 	case resp.ContentLength > most && resp.Request.Method != http.MethodHead:
 		return errLarge
 	default:
-		resp.Body = &bounded{ReadCloser: resp.Body, left: most}
+		resp.Body = &bounded{ReadCloser: resp.Body, left: most, end: &c.end}
 	}
 	return nil
 }
@@ -262,12 +285,16 @@ var errLarge = errors.New("the worker's answer is too large")
 type bounded struct {
 	io.ReadCloser
 	left int64
+	end  *end
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, errLarge
+		n, err = 0, errLarge
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		*b.end = failed
 	}
 	return n, err
 }
@@ -276,12 +303,14 @@ func (b *bounded) Read(p []byte) (int, error) {
 func (c *carriage) failed(ctx context.Context, r *http.Request, w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	status, text := http.StatusBadGateway, "the worker broke off before it answered"
+	c.end = failed
 	switch {
 	case errors.Is(context.Cause(ctx), errSlow):
 		status, text = http.StatusGatewayTimeout, "the worker did not answer in time"
 	case r.Context().Err() != nil:
 		return // the client left
 	case errors.As(err, &large):
+		c.end = none
 		refuse(w, tooLarge(c.e))
 		return
 	case errors.Is(err, errLarge):

@@ -7,6 +7,7 @@ package balance
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -25,11 +26,24 @@ type Demand struct {
 	Wake    []fleet.PodID       // workers that stand still and are asked for by name
 }
 
+// Ended is how many requests to an endpoint have ended since the process that counts them began.
+type Ended struct {
+	Completed uint64 // a worker answered below 500, up to the answer's end
+	Failed    uint64
+}
+
+// Plus returns the sum of both.
+func (e Ended) Plus(o Ended) Ended {
+	return Ended{Completed: e.Completed + o.Completed, Failed: e.Failed + o.Failed}
+}
+
 // Report is what a scheduler tells the leader.
 type Report struct {
-	Member fleet.MemberID
-	Heard  uint64 // the newest Word that the scheduler goes by
-	Of     map[fleet.EndpointID]Demand
+	Member  fleet.MemberID
+	Heard   uint64 // the newest Word that the scheduler goes by
+	Of      map[fleet.EndpointID]Demand
+	Process uint64 // tells one run of the member from the next
+	Ended   map[fleet.EndpointID]Ended
 }
 
 // Word is the leader's answer: Closing workers get no more requests.
@@ -105,6 +119,7 @@ type Balancer struct {
 	dirty   chan struct{} // the numbers changed; capacity 1
 	look    chan struct{} // the state has to be looked at; capacity 1
 	asking  chan struct{} // seats of questions to workers
+	process uint64
 	tasks   sync.WaitGroup
 
 	mu      sync.Mutex      // guards the fields below
@@ -112,6 +127,7 @@ type Balancer struct {
 	pools   map[fleet.EndpointID]*pool
 	closing map[fleet.PodID]bool
 	heard   uint64
+	ended   map[fleet.EndpointID]Ended
 }
 
 const (
@@ -125,6 +141,7 @@ func New(c Config) *Balancer {
 	return &Balancer{
 		Config: c, waiting: share.NewHeld[fleet.AccountID](c.Waiting, c.PerAccount, nil), dirty: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		asking: make(chan struct{}, askedAtOnce), pools: map[fleet.EndpointID]*pool{}, closing: map[fleet.PodID]bool{},
+		ended: map[fleet.EndpointID]Ended{}, process: rand.Uint64(), //nolint:gosec // no secret
 	}
 }
 
@@ -222,6 +239,7 @@ func (b *Balancer) follow(ctx context.Context) {
 
 // refresh makes the pools what the state says: of all endpoints with workers where this scheduler leads, else of those that are used.
 func (b *Balancer) refresh() {
+	b.forget()
 	all := map[fleet.EndpointID]bool{}
 	if b.Leads() {
 		_ = b.Store.View(func(v routes.View) error { // a closed store has none

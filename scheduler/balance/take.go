@@ -2,6 +2,7 @@ package balance
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -195,7 +196,7 @@ func (b *Balancer) report(ctx context.Context) {
 func (b *Balancer) numbers() (r Report, some bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r = Report{Member: b.Member, Heard: b.heard, Of: map[fleet.EndpointID]Demand{}}
+	r = Report{Member: b.Member, Heard: b.heard, Of: map[fleet.EndpointID]Demand{}, Process: b.process, Ended: maps.Clone(b.ended)}
 	for id, p := range b.pools {
 		d := Demand{Waiting: p.waiting, Serving: map[fleet.PodID]int{}}
 		for _, w := range p.workers {
@@ -210,7 +211,35 @@ func (b *Balancer) numbers() (r Report, some bool) {
 			r.Of[id] = d
 		}
 	}
-	return r, len(b.pools) > 0
+	return r, len(b.pools)+len(b.ended) > 0
+}
+
+// Count counts a request to an endpoint that has ended.
+func (b *Balancer) Count(id fleet.EndpointID, completed bool) {
+	b.mu.Lock()
+	n := b.ended[id]
+	if completed {
+		n.Completed++
+	} else {
+		n.Failed++
+	}
+	b.ended[id] = n
+	b.mu.Unlock()
+	signal(b.dirty)
+}
+
+// forget drops the numbers of endpoints that are gone.
+func (b *Balancer) forget() {
+	b.mu.Lock()
+	ids := slices.Collect(maps.Keys(b.ended))
+	b.mu.Unlock()
+	for _, id := range ids {
+		if _, ok := b.Endpoint(id); !ok {
+			b.mu.Lock()
+			delete(b.ended, id)
+			b.mu.Unlock()
+		}
+	}
 }
 
 // hear goes by what the leader says, and reports whether it is news.

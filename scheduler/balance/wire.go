@@ -7,7 +7,10 @@ import (
 
 // EncodeReport is what the leader is told over the link.
 func EncodeReport(r Report) *agentrpc.RequestsReport {
-	out := &agentrpc.RequestsReport{Heard: r.Heard}
+	out := &agentrpc.RequestsReport{Heard: r.Heard, Process: r.Process}
+	for id, n := range r.Ended {
+		out.Ended = append(out.Ended, &agentrpc.EndpointEnded{EndpointId: string(id), Completed: n.Completed, Failed: n.Failed})
+	}
 	for id, of := range r.Of {
 		one := &agentrpc.EndpointDemand{EndpointId: string(id), Waiting: count(of.Waiting), Serving: map[string]uint32{}}
 		for pod, n := range of.Serving {
@@ -25,7 +28,10 @@ func count(n int) uint32 { return uint32(max(0, n)) } //nolint:gosec // connecti
 
 // DecodeReport reads a report of another scheduler, or of a gateway.
 func DecodeReport(from fleet.MemberID, in *agentrpc.RequestsReport) Report {
-	r := Report{Member: from, Heard: in.GetHeard(), Of: map[fleet.EndpointID]Demand{}}
+	r := Report{Member: from, Heard: in.GetHeard(), Of: map[fleet.EndpointID]Demand{}, Process: in.GetProcess(), Ended: map[fleet.EndpointID]Ended{}}
+	for _, one := range in.GetEnded() {
+		r.Ended[fleet.EndpointID(one.GetEndpointId())] = Ended{Completed: one.GetCompleted(), Failed: one.GetFailed()}
+	}
 	for _, one := range in.GetEndpoints() {
 		of := Demand{Waiting: int(one.GetWaiting()), Serving: map[fleet.PodID]int{}}
 		for pod, n := range one.GetServing() {

@@ -34,6 +34,9 @@ type desk struct {
 	refused string    // why
 	limit   scale.Limit
 
+	sources map[fleet.MemberID]source // who counts requests that ended; of those that balance
+	earlier balance.Ended             // of processes that have ended
+
 	fetched   uint64 // the release whose image hosts were asked to get
 	fetchedAt time.Time
 }

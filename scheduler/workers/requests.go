@@ -3,6 +3,7 @@ package workers
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,6 +50,11 @@ func (w *Workers) Report(r balance.Report) balance.Word {
 	for id := range r.Of {
 		if w.desks[id] == nil {
 			w.kickLocked(id)
+		}
+	}
+	for id, n := range r.Ended {
+		if d := w.desks[id]; d != nil {
+			d.count(r.Member, source{n, r.Process, w.Now()})
 		}
 	}
 	out := balance.Word{Version: w.version}
@@ -102,12 +108,48 @@ func inFlight(d *balance.Demand) (n int) {
 	return n
 }
 
-// Requests returns how many requests to an endpoint wait and are under way, as members said.
-func (w *Workers) Requests(id fleet.EndpointID) (waiting, serving int) {
+// Requests returns how many requests to an endpoint wait, are under way and have ended, as members said.
+func (w *Workers) Requests(id fleet.EndpointID) fleet.JobCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d, _ := w.demandFor(id, w.Now())
-	return d.Waiting, inFlight(&d)
+	demand, _ := w.demandFor(id, w.Now())
+	out := fleet.JobCounts{Waiting: demand.Waiting, Running: inFlight(&demand)}
+	if d := w.desks[id]; d != nil {
+		n := d.earlier
+		for _, s := range d.sources {
+			n = n.Plus(s.ended)
+		}
+		out.Completed, out.Failed = n.Completed, n.Failed
+	}
+	return out
+}
+
+// source is what a member said last of requests that ended.
+type source struct {
+	ended   balance.Ended
+	process uint64
+	at      time.Time
+}
+
+// maxSources are the members of which an endpoint's numbers are kept apart. Of more, the one that is silent for longest counts as ended.
+const maxSources = 256
+
+// count takes what a member says. The caller holds Workers.mu.
+func (d *desk) count(from fleet.MemberID, now source) {
+	old, known := d.sources[from]
+	switch {
+	case d.sources == nil:
+		d.sources = map[fleet.MemberID]source{}
+	case known && (old.process != now.process || now.ended.Completed < old.ended.Completed || now.ended.Failed < old.ended.Failed):
+		d.earlier = d.earlier.Plus(old.ended)
+	case !known && len(d.sources) >= maxSources:
+		silent := slices.MinFunc(slices.Collect(maps.Keys(d.sources)), func(a, b fleet.MemberID) int {
+			return cmp.Or(d.sources[a].at.Compare(d.sources[b].at), cmp.Compare(a, b))
+		})
+		d.earlier = d.earlier.Plus(d.sources[silent].ended)
+		delete(d.sources, silent)
+	}
+	d.sources[from] = now
 }
 
 // seeRequests reads what there is to do, and how workers are.

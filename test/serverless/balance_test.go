@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -394,11 +395,15 @@ func TestRequestsUnderWayScale(t *testing.T) {
 		<-h.began
 	}
 	s.ready(3)
-	waiting, serving := s.workers.Requests(s.endpoint)
-	s.eventually("all are counted", func() bool { waiting, serving = s.workers.Requests(s.endpoint); return waiting == 0 && serving == 3 })
+	counted := func(serving int, completed uint64) func() bool {
+		return func() bool {
+			return s.workers.Requests(s.endpoint) == fleet.JobCounts{Running: serving, Completed: completed}
+		}
+	}
+	s.eventually("all are counted", counted(3, 0))
 	close(h.end)
 	answers.Wait()
-	s.eventually("none is counted", func() bool { waiting, serving = s.workers.Requests(s.endpoint); return waiting == 0 && serving == 0 })
+	s.eventually("none is counted", counted(0, 3))
 }
 
 // TestTheLessBusyOfTwo gets a request; a WebSocket keeps a worker busy.
@@ -442,14 +447,14 @@ func TestTheLessBusyOfTwo(t *testing.T) {
 			t.Fatal("the busier one of two got a request")
 		}
 	}
-	s.eventually("it is counted", func() bool { _, serving := s.workers.Requests(s.endpoint); return serving == 1 })
+	s.eventually("it is counted", func() bool { return s.workers.Requests(s.endpoint).Running == 1 })
 	_, err = io.WriteString(conn, "hello\n")
 	s.must(err)
 	if line, err := from.ReadString('\n'); err != nil || line != "you said hello\n" {
 		t.Errorf("%q, %v", line, err)
 	}
 	s.must(conn.Close())
-	s.eventually("it is counted no more", func() bool { _, serving := s.workers.Requests(s.endpoint); return serving == 0 })
+	s.eventually("it is counted no more", func() bool { return s.workers.Requests(s.endpoint).Running == 0 })
 }
 
 // TestAWorkerOfOnesChoice is given where that is possible, and the answer is as the contract has it where it is not.
@@ -541,6 +546,9 @@ func TestLimitsOfAnEndpoint(t *testing.T) {
 	if _, err := s.do(s.request("GET", "/stream", nil)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a stream that is too large: %v", err)
 	}
+	s.eventually("answers that broke off failed", func() bool {
+		return s.workers.Requests(s.endpoint) == fleet.JobCounts{Completed: 1, Failed: 3}
+	})
 	before := one.asked.Load()
 	if a := s.ask("GET", "/break", ""); a.status != 502 || one.asked.Load() != before+1 {
 		t.Errorf("%+v, asked %d times", a, one.asked.Load()-before)
@@ -549,6 +557,31 @@ func TestLimitsOfAnEndpoint(t *testing.T) {
 	if a, err := s.do(chunked); err != nil || a.status != 413 && a.status != 502 {
 		t.Errorf("%+v, %v", a, err)
 	}
+}
+
+// TestEndedRequestsAreCounted at /health: those below 500 as completed, the others as failed, and those of refused clients not at all.
+func TestEndedRequestsAreCounted(t *testing.T) {
+	s := newSquare(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+	}, func(e *fleet.EndpointSpec) { e.Workers.Min, e.TimeoutMS = 1, 50 })
+	s.ready(1)
+	for _, path := range []string{"/200", "/204", "/404", "/500", "/503", "/slow"} {
+		s.ask("GET", path, "")
+	}
+	s.ask("GET", "/200", "", "Authorization", "")
+	health := func() string {
+		r := s.request("GET", "/v2/"+string(s.endpoint)+"/health", nil)
+		r.Host = ""
+		a, err := s.do(r)
+		s.must(err)
+		return a.body
+	}
+	const want = `"jobs":{"completed":3,"failed":3,"inProgress":0,"inQueue":0,"retried":0}`
+	s.eventually(want, func() bool { return strings.Contains(health(), want) })
 }
 
 // TestAWorkerThatIsSlow is not waited for.
@@ -573,7 +606,7 @@ func TestWaitingForAWorker(t *testing.T) {
 		}
 	})
 	waits := func(n int) func() bool {
-		return func() bool { waiting, _ := s.workers.Requests(s.endpoint); return waiting == n }
+		return func() bool { return s.workers.Requests(s.endpoint).Waiting == n }
 	}
 	s.eventually("it waits", waits(1))
 	if a := s.ask("GET", "/", ""); a.status != 429 || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, `{"error":"too many requests at a time"}`) {
@@ -590,6 +623,9 @@ func TestWaitingForAWorker(t *testing.T) {
 	if a := s.ask("GET", "/", ""); a.status != 400 || strings.TrimSpace(a.body) != `{"error":"timed out waiting for worker"}` {
 		t.Errorf("%+v", a)
 	}
+	s.eventually("it failed, and what was refused or left did not", func() bool {
+		return s.workers.Requests(s.endpoint) == fleet.JobCounts{Failed: 1}
+	})
 	change(func(e *fleet.EndpointSpec) { e.Workers.Max = 0 })
 	s.eventually("there is none at once", func() bool { return strings.Contains(s.ask("GET", "/", "").body, `{"error":"no workers available"}`) })
 }
