@@ -63,6 +63,7 @@ type Gateway struct {
 	toWorkers *proxy.Proxy
 	forward   *forward.Forwarder
 	inside    *rest.API // logs, commands and files of pods
+	noteWrite func(context.Context, *agentrpc.FilesWrite) error
 	road      Road
 	open      atomic.Int64
 
@@ -83,6 +84,7 @@ func New(c Config) (*Gateway, error) {
 	g := &Gateway{Config: c, id: who, link: newLink(c.Certs, c.Schedulers, c.Keep, c.Log)}
 	g.period, g.end = context.WithCancel(context.Background())
 	table := g.link.table
+	g.noteWrite = g.link.noteWrite
 	g.conns = dataconn.New(table, nil, c.Log)
 	g.keys = newKeys(g.link.askKey)
 	g.balancer = balance.New(balance.Config{
@@ -104,7 +106,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	g.road = Road{Domain: c.Domain, Store: table, Connected: g.conns.Connected, Balance: balanced}
 	g.forward = forward.New(forward.Config{
-		Member: who.ID, Leaders: g.link, Log: c.Log, Local: balanced.Wrap(g.proxy.Wrap(g.inside)),
+		Member: who.ID, Leaders: g.link, Log: c.Log, Local: balanced.Wrap(g.proxy.Wrap(withKey(g.inside))),
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return agentrpc.DialHTTP(ctx, c.Certs, address)
 		},

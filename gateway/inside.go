@@ -13,7 +13,7 @@ import (
 	"gantry/scheduler/routes"
 )
 
-// insides serves logs, commands and files that are read, of pods that run on hosts that are connected here. It is what the API asks of a
+// insides serves logs, commands and files of pods that run on hosts that are connected here. It is what the API asks of a
 // service for these routes; none of its others are served here. Whatever it would refuse is the leader's to refuse, while there is one.
 type insides struct {
 	rest.Service
@@ -28,7 +28,7 @@ func (i insides) Authenticate(ctx context.Context, key fleet.Secret) (fleet.Prin
 // KnownKey implements rest.KeyChecker. Nothing waits for it here.
 func (insides) KnownKey(fleet.Secret) (fleet.Principal, bool) { return fleet.Principal{}, false }
 
-// NoteAudit implements rest.AuditService: what is served here changes nothing.
+// NoteAudit implements rest.AuditService: the line of a write was recorded before it began.
 func (insides) NoteAudit(context.Context) error { return nil }
 
 // Pod implements rest.PodService, as far as a gateway knows.
@@ -79,9 +79,34 @@ func (i insides) ReadPodFiles(ctx context.Context, who fleet.Principal, id fleet
 	return inside.Opener(i.open).ReadFiles(ctx, host, id, path)
 }
 
-// WritePodFiles implements rest.InsideService. It has an audit line, which the control plane writes: the leader serves it.
-func (insides) WritePodFiles(context.Context, fleet.Principal, fleet.PodID, string, io.Reader) error {
-	return fleet.Unavailable("files are written through a scheduler", nil)
+// WritePodFiles implements rest.InsideService. Nothing is written before the leader has the line of the audit log.
+func (i insides) WritePodFiles(ctx context.Context, who fleet.Principal, id fleet.PodID, path string, tar io.Reader) error {
+	host, err := i.running(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	key, _ := ctx.Value(keyOfCall{}).(fleet.Secret)
+	note := &agentrpc.FilesWrite{Key: key.Reveal(), PodId: string(id)}
+	if audit := fleet.AuditOf(ctx); audit != nil {
+		note.Address = audit.Line.Address
+	}
+	if err := i.g.noteWrite(ctx, note); err != nil {
+		return err
+	}
+	return inside.Opener(i.open).WriteFiles(ctx, host, id, path, tar)
+}
+
+// keyOfCall is where the context of a request has its key, for the scheduler that notes what it changes.
+type keyOfCall struct{}
+
+// withKey gives requests their key.
+func withKey(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key, err := auth.Bearer(r); err == nil {
+			r = r.WithContext(context.WithValue(r.Context(), keyOfCall{}, key))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // PodLogs implements rest.InsideService.
@@ -96,7 +121,7 @@ func (i insides) PodLogs(ctx context.Context, who fleet.Principal, id fleet.PodI
 // here reports whether a request is one about the inside of a pod that is served here: one with a key in its header that will do.
 func (i insides) here(r *http.Request) bool {
 	pod, scope, flows := rest.Flow(r)
-	if !flows || r.Method != http.MethodGet {
+	if !flows || r.Method != http.MethodGet && i.g.link.Leader() == "" {
 		return false
 	}
 	key, err := auth.Bearer(r)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
@@ -15,7 +16,7 @@ import (
 // keyOf is a key of somebody, as long as keys are.
 func keyOf(who string) string { return "gk_" + who + strings.Repeat("0", 43-len(who)) }
 
-// TestTheInsideOfPods: a gateway serves logs, commands and files that are read, of pods that run on a host that is connected with it, for
+// TestTheInsideOfPods: a gateway serves logs, commands and files of pods that run on a host that is connected with it, for
 // keys that may see them. All else it leaves to the leader, refusals among it.
 func TestTheInsideOfPods(t *testing.T) {
 	w := newWorld(t)
@@ -44,6 +45,7 @@ func TestTheInsideOfPods(t *testing.T) {
 		}
 		return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized)}, nil
 	}
+	w.g.link.set(func() { w.g.link.lost = time.Now().Add(time.Hour) }) // a leader is known
 	d, err := w.dial(w.certs(w.ca, pki.RoleHost, "h1"), 3)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +59,9 @@ func TestTheInsideOfPods(t *testing.T) {
 		{"owner", "GET", "/v2/pods/pod00000000001/logs?tail=1", true},
 		{"owner", "GET", "/v2/pods/pod00000000001/exec", true},
 		{"owner", "GET", "/v2/pods/pod00000000001/files?path=/", true},
-		{"owner", "PUT", "/v2/pods/pod00000000001/files?path=/", false}, // has an audit line
+		{"owner", "PUT", "/v2/pods/pod00000000001/files?path=/", true},
+		{"reader", "PUT", "/v2/pods/pod00000000001/files?path=/", false},
+		{"owner", "PUT", "/v2/pods/pod00000000004/files?path=/", false},
 		{"owner", "GET", "/v2/pods/pod00000000001", false},
 		{"owner", "DELETE", "/v2/pods/pod00000000001/logs", false},
 		{"owner", "GET", "/v2/pods/pod00000000002/logs", false}, // does not run
@@ -82,6 +86,12 @@ func TestTheInsideOfPods(t *testing.T) {
 			t.Errorf("%s %s for %q: served here: %v", c.method, c.path, c.who, got)
 		}
 	}
+	w.g.link.set(func() { w.g.link.lost = time.Time{} })
+	r := httptest.NewRequest(http.MethodPut, "/v2/pods/pod00000000001/files?path=/", nil)
+	r.Header.Set("Authorization", "Bearer "+keyOf("owner"))
+	if (insides{g: w.g}).here(r) {
+		t.Error("files are written although no leader can record it")
+	}
 	// What would be served here all the same is refused here as well.
 	inner := insides{g: w.g}
 	for name, err := range map[string]error{
@@ -94,7 +104,7 @@ func TestTheInsideOfPods(t *testing.T) {
 			t.Errorf("%s: not refused", name)
 		}
 	}
-	r := httptest.NewRequest(http.MethodGet, "/v2/pods/pod00000000001/logs", nil)
+	r = httptest.NewRequest(http.MethodGet, "/v2/pods/pod00000000001/logs", nil)
 	r.Header.Set("Authorization", "Bearer "+keyOf("other"))
 	answer := httptest.NewRecorder()
 	w.g.inside.ServeHTTP(answer, r)
@@ -104,3 +114,74 @@ func TestTheInsideOfPods(t *testing.T) {
 }
 
 func errOf(_ fleet.HostID, err error) error { return err }
+
+// TestAWriteIsOnRecordFirst: files reach the host only once the leader has the line, with the key, the pod and the client's address.
+func TestAWriteIsOnRecordFirst(t *testing.T) {
+	w := newWorld(t)
+	w.told(&agentrpc.RoutesControl{Leader: "127.0.0.1:1"}, &agentrpc.RouteHost{Id: "h1", State: "ready", Epoch: 3})
+	w.g.keys.ask = func(context.Context, *agentrpc.KeyQuestion) (*agentrpc.KeyAnswer, error) {
+		return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc", Pods: "write"}}, nil
+	}
+	w.g.link.set(func() { w.g.link.lost = time.Now().Add(time.Hour) })
+	d, err := w.dial(w.certs(w.ca, pki.RoleHost, "h1"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, noted := make(chan string, 10), false
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			s, err := d.Accept()
+			if err != nil {
+				return
+			}
+			ask, err := s.RecvAsk()
+			if err != nil || !ask.GetFiles().GetWrite() || !noted {
+				t.Errorf("asked %v, %v; on record: %v", ask, err, noted)
+			}
+			_ = s.Send(&agentrpc.Frame{})
+			text := ""
+			for {
+				f, err := s.Recv()
+				if err != nil || f.GetEnd() {
+					break
+				}
+				text += string(f.GetData())
+			}
+			got <- ask.GetFiles().GetPodId() + ask.GetFiles().GetPath() + " " + text
+			_ = s.Send(&agentrpc.Frame{End: true})
+			_ = s.CloseWrite()
+		}
+	}()
+	defer func() { _ = d.Close(); <-served }()
+	w.soon("the host is connected", func() bool { return w.g.Counts().Hosts == 1 })
+	put := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPut, "/v2/pods/pod00000000001/files?path=/to", strings.NewReader("an archive"))
+		r.Header.Set("Authorization", "Bearer "+keyOf("owner"))
+		r.Header.Set("Content-Type", "application/x-tar")
+		r.RemoteAddr = "192.0.2.7:4444"
+		answer := httptest.NewRecorder()
+		w.g.ServeHTTP(answer, r)
+		return answer
+	}
+	if a := put(); a.Code != http.StatusServiceUnavailable {
+		t.Errorf("without a leader that answers: %d %s", a.Code, a.Body)
+	}
+	w.g.noteWrite = func(context.Context, *agentrpc.FilesWrite) error { return fleet.Forbidden("no more") }
+	if a := put(); a.Code != http.StatusForbidden || !strings.Contains(a.Body.String(), "no more") {
+		t.Errorf("what the leader refuses: %d %s", a.Code, a.Body)
+	}
+	w.g.noteWrite = func(_ context.Context, in *agentrpc.FilesWrite) error {
+		if noted = true; in.GetKey() != keyOf("owner") || in.GetPodId() != "pod00000000001" || in.GetAddress() != "192.0.2.7" {
+			t.Errorf("noted %v", in)
+		}
+		return nil
+	}
+	if a := put(); a.Code != http.StatusNoContent {
+		t.Fatalf("%d %s", a.Code, a.Body)
+	}
+	if text := <-got; text != "pod00000000001/to an archive" {
+		t.Errorf("the host got %q", text)
+	}
+}

@@ -118,10 +118,15 @@ func (k *keys) answer(ctx context.Context, q *agentrpc.KeyQuestion) (*agentrpc.K
 			return nil, fleet.Unavailable("the key cannot be checked at the moment; try again", err)
 		}
 	}
-	if code := v.answer.GetCode(); code != "" {
-		return nil, &fleet.Error{Code: fleet.Code(code), Msg: v.answer.GetText()}
+	return v.answer, refusal(v.answer)
+}
+
+// refusal is why a scheduler says no; nil: it does not.
+func refusal(answer *agentrpc.KeyAnswer) error {
+	if code := answer.GetCode(); code != "" {
+		return &fleet.Error{Code: fleet.Code(code), Msg: answer.GetText()}
 	}
-	return v.answer, nil
+	return nil
 }
 
 // find asks a scheduler.

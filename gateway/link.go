@@ -48,6 +48,7 @@ type link struct {
 	lost       time.Time               // when the last one that told was lost
 	leaderAt   string
 	leader     *grpc.ClientConn // to leaderAt
+	closed     bool             // the leader is connected with no more
 }
 
 func newLink(certs *pki.Store, schedulers []string, keep func([]string) error, log *slog.Logger) *link {
@@ -241,13 +242,28 @@ func (l *link) report(ctx context.Context, in *agentrpc.GatewayReport) (balance.
 	return balance.DecodeWord(out), nil
 }
 
+// noteWrite has the leader record that files are written. Errors: what it says, unavailable.
+func (l *link) noteWrite(ctx context.Context, in *agentrpc.FilesWrite) error {
+	conn, err := l.toLeader()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := agentrpc.NewRoutesClient(conn).NoteWrite(ctx, in)
+	if err != nil {
+		return fleet.Unavailable("the audit log cannot be written at the moment; try again", err)
+	}
+	return refusal(answer)
+}
+
 // toLeader returns the connection to the leader, which is kept for as long as it leads.
 func (l *link) toLeader() (*grpc.ClientConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	address := l.control.GetLeader()
 	switch {
-	case address == "":
+	case address == "" || l.closed:
 		return nil, fleet.Unavailable("no leader of the control plane is known", nil)
 	case l.leader != nil && l.leaderAt == address:
 		return l.leader, nil
@@ -266,6 +282,7 @@ func (l *link) toLeader() (*grpc.ClientConn, error) {
 func (l *link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.leader != nil {
 		_ = l.leader.Close()
 		l.leader = nil

@@ -32,6 +32,25 @@ func (s *Service) NoteAudit(ctx context.Context) error {
 	return res[0].Err
 }
 
+// NoteWrite records that the holder of a key writes files into a pod, which a gateway does then. Errors: what the write would be
+// refused with, unavailable.
+func (s *Service) NoteWrite(ctx context.Context, key fleet.Secret, id fleet.PodID, address string) error {
+	who, err := s.Authenticate(ctx, key)
+	if err != nil {
+		return err
+	}
+	if who.Pod != "" || !who.May(fleet.GroupPods, fleet.AccessWrite) {
+		return fleet.Forbidden("this key may not write files of pods")
+	}
+	if _, err := s.running(ctx, who, id); err != nil {
+		return err
+	}
+	return s.NoteAudit(fleet.WithAudit(ctx, fleet.AuditLine{
+		Account: who.Account, Key: cmp.Or(string(who.Session), string(who.Key)), Person: who.Person, Face: "v2", Operation: "writePodFiles",
+		Object: string(id), Address: address, Status: 204,
+	}))
+}
+
 // auditLine completes the line of a request: the time, the name of its key, and what its command makes.
 func (s *Service) auditLine(line fleet.AuditLine, cmd state.Command) fleet.AuditLine {
 	line.At, line.Object = s.Now(), cmp.Or(line.Object, state.Subject(cmd))

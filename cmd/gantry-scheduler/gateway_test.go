@@ -125,7 +125,7 @@ func TestWhatAGatewayMayAsk(t *testing.T) {
 		return conn
 	}
 	mine := map[string]codes.Code{ // an empty request for a certificate is none
-		"Routes/Watch": codes.OK, "Routes/CheckKey": codes.OK, "Routes/Report": codes.OK, "Peer/RenewGateway": codes.InvalidArgument,
+		"Routes/Watch": codes.OK, "Routes/CheckKey": codes.OK, "Routes/NoteWrite": codes.OK, "Routes/Report": codes.OK, "Peer/RenewGateway": codes.InvalidArgument,
 	}
 	joins := []string{"Join/Join", "Peer/JoinMember", "Peer/JoinGateway"} // they ask for a token
 	got := every(t, dial(m.dir))

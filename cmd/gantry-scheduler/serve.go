@@ -142,6 +142,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 		Opens: func(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool {
 			return d.service.OpensPort(ctx, pod, port, credential)
 		},
+		NoteWrite: func(ctx context.Context, key fleet.Secret, pod fleet.PodID, address string) error {
+			return d.service.NoteWrite(ctx, key, pod, address)
+		},
 		Who: func(ctx context.Context, key fleet.Secret) (fleet.Principal, error) {
 			who, err := d.service.Authenticate(ctx, key)
 			if q := c.rates(); who.Quotas == nil {

@@ -161,7 +161,67 @@ func (x JobReport_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobReport_Kind.Descriptor instead.
 func (JobReport_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92, 0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93, 0}
+}
+
+type FilesWrite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	PodId         string                 `protobuf:"bytes,2,opt,name=pod_id,json=podId,proto3" json:"pod_id,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // of the client
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilesWrite) Reset() {
+	*x = FilesWrite{}
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilesWrite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilesWrite) ProtoMessage() {}
+
+func (x *FilesWrite) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilesWrite.ProtoReflect.Descriptor instead.
+func (*FilesWrite) Descriptor() ([]byte, []int) {
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *FilesWrite) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *FilesWrite) GetPodId() string {
+	if x != nil {
+		return x.PodId
+	}
+	return ""
+}
+
+func (x *FilesWrite) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type WatchRequest struct {
@@ -172,7 +232,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -184,7 +244,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[0]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -197,7 +257,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{0}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
 }
 
 // RoutesPart is a part of what Watch tells. One comes at least each second.
@@ -219,7 +279,7 @@ type RoutesPart struct {
 
 func (x *RoutesPart) Reset() {
 	*x = RoutesPart{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +291,7 @@ func (x *RoutesPart) String() string {
 func (*RoutesPart) ProtoMessage() {}
 
 func (x *RoutesPart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[1]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +304,7 @@ func (x *RoutesPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutesPart.ProtoReflect.Descriptor instead.
 func (*RoutesPart) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{1}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RoutesPart) GetAnew() bool {
@@ -330,7 +390,7 @@ type RoutesControl struct {
 
 func (x *RoutesControl) Reset() {
 	*x = RoutesControl{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +402,7 @@ func (x *RoutesControl) String() string {
 func (*RoutesControl) ProtoMessage() {}
 
 func (x *RoutesControl) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[2]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +415,7 @@ func (x *RoutesControl) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutesControl.ProtoReflect.Descriptor instead.
 func (*RoutesControl) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{2}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RoutesControl) GetLeader() string {
@@ -407,7 +467,7 @@ type RoutePod struct {
 
 func (x *RoutePod) Reset() {
 	*x = RoutePod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -419,7 +479,7 @@ func (x *RoutePod) String() string {
 func (*RoutePod) ProtoMessage() {}
 
 func (x *RoutePod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[3]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -432,7 +492,7 @@ func (x *RoutePod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutePod.ProtoReflect.Descriptor instead.
 func (*RoutePod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{3}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RoutePod) GetId() string {
@@ -537,7 +597,7 @@ type RoutePort struct {
 
 func (x *RoutePort) Reset() {
 	*x = RoutePort{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +609,7 @@ func (x *RoutePort) String() string {
 func (*RoutePort) ProtoMessage() {}
 
 func (x *RoutePort) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[4]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +622,7 @@ func (x *RoutePort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutePort.ProtoReflect.Descriptor instead.
 func (*RoutePort) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{4}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RoutePort) GetPort() int32 {
@@ -601,7 +661,7 @@ type RouteEndpoint struct {
 
 func (x *RouteEndpoint) Reset() {
 	*x = RouteEndpoint{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +673,7 @@ func (x *RouteEndpoint) String() string {
 func (*RouteEndpoint) ProtoMessage() {}
 
 func (x *RouteEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[5]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +686,7 @@ func (x *RouteEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteEndpoint.ProtoReflect.Descriptor instead.
 func (*RouteEndpoint) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{5}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RouteEndpoint) GetId() string {
@@ -689,7 +749,7 @@ type RouteHost struct {
 
 func (x *RouteHost) Reset() {
 	*x = RouteHost{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +761,7 @@ func (x *RouteHost) String() string {
 func (*RouteHost) ProtoMessage() {}
 
 func (x *RouteHost) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[6]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +774,7 @@ func (x *RouteHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteHost.ProtoReflect.Descriptor instead.
 func (*RouteHost) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{6}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RouteHost) GetId() string {
@@ -752,7 +812,7 @@ type KeyQuestion struct {
 
 func (x *KeyQuestion) Reset() {
 	*x = KeyQuestion{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +824,7 @@ func (x *KeyQuestion) String() string {
 func (*KeyQuestion) ProtoMessage() {}
 
 func (x *KeyQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[7]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +837,7 @@ func (x *KeyQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyQuestion.ProtoReflect.Descriptor instead.
 func (*KeyQuestion) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{7}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KeyQuestion) GetKey() string {
@@ -826,7 +886,7 @@ type KeyAnswer struct {
 
 func (x *KeyAnswer) Reset() {
 	*x = KeyAnswer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +898,7 @@ func (x *KeyAnswer) String() string {
 func (*KeyAnswer) ProtoMessage() {}
 
 func (x *KeyAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[8]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +911,7 @@ func (x *KeyAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyAnswer.ProtoReflect.Descriptor instead.
 func (*KeyAnswer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{8}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *KeyAnswer) GetCode() string {
@@ -889,7 +949,7 @@ type KeyHolder struct {
 
 func (x *KeyHolder) Reset() {
 	*x = KeyHolder{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +961,7 @@ func (x *KeyHolder) String() string {
 func (*KeyHolder) ProtoMessage() {}
 
 func (x *KeyHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[9]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +974,7 @@ func (x *KeyHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyHolder.ProtoReflect.Descriptor instead.
 func (*KeyHolder) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{9}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KeyHolder) GetAccountId() string {
@@ -961,7 +1021,7 @@ type VouchRequest struct {
 
 func (x *VouchRequest) Reset() {
 	*x = VouchRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1033,7 @@ func (x *VouchRequest) String() string {
 func (*VouchRequest) ProtoMessage() {}
 
 func (x *VouchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[10]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1046,7 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
 func (*VouchRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{10}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VouchRequest) GetAddress() string {
@@ -1004,7 +1064,7 @@ type VouchResponse struct {
 
 func (x *VouchResponse) Reset() {
 	*x = VouchResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1076,7 @@ func (x *VouchResponse) String() string {
 func (*VouchResponse) ProtoMessage() {}
 
 func (x *VouchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[11]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1089,7 @@ func (x *VouchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VouchResponse.ProtoReflect.Descriptor instead.
 func (*VouchResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{11}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
 }
 
 type GatewayReport struct {
@@ -1045,7 +1105,7 @@ type GatewayReport struct {
 
 func (x *GatewayReport) Reset() {
 	*x = GatewayReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1117,7 @@ func (x *GatewayReport) String() string {
 func (*GatewayReport) ProtoMessage() {}
 
 func (x *GatewayReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[12]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1130,7 @@ func (x *GatewayReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayReport.ProtoReflect.Descriptor instead.
 func (*GatewayReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{12}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GatewayReport) GetRequests() *RequestsReport {
@@ -1118,7 +1178,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1190,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[13]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1203,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{13}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gateways) GetGateways() []*GatewayAddress {
@@ -1163,7 +1223,7 @@ type GatewayAddress struct {
 
 func (x *GatewayAddress) Reset() {
 	*x = GatewayAddress{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1235,7 @@ func (x *GatewayAddress) String() string {
 func (*GatewayAddress) ProtoMessage() {}
 
 func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[14]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1248,7 @@ func (x *GatewayAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayAddress.ProtoReflect.Descriptor instead.
 func (*GatewayAddress) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{14}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GatewayAddress) GetId() string {
@@ -1217,7 +1277,7 @@ type RequestsReport struct {
 
 func (x *RequestsReport) Reset() {
 	*x = RequestsReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1289,7 @@ func (x *RequestsReport) String() string {
 func (*RequestsReport) ProtoMessage() {}
 
 func (x *RequestsReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[15]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1302,7 @@ func (x *RequestsReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsReport.ProtoReflect.Descriptor instead.
 func (*RequestsReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{15}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RequestsReport) GetHeard() uint64 {
@@ -1285,7 +1345,7 @@ type EndpointEnded struct {
 
 func (x *EndpointEnded) Reset() {
 	*x = EndpointEnded{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1357,7 @@ func (x *EndpointEnded) String() string {
 func (*EndpointEnded) ProtoMessage() {}
 
 func (x *EndpointEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[16]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1370,7 @@ func (x *EndpointEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEnded.ProtoReflect.Descriptor instead.
 func (*EndpointEnded) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{16}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EndpointEnded) GetEndpointId() string {
@@ -1346,7 +1406,7 @@ type EndpointDemand struct {
 
 func (x *EndpointDemand) Reset() {
 	*x = EndpointDemand{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1418,7 @@ func (x *EndpointDemand) String() string {
 func (*EndpointDemand) ProtoMessage() {}
 
 func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[17]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1431,7 @@ func (x *EndpointDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointDemand.ProtoReflect.Descriptor instead.
 func (*EndpointDemand) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{17}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndpointDemand) GetEndpointId() string {
@@ -1412,7 +1472,7 @@ type RequestsWord struct {
 
 func (x *RequestsWord) Reset() {
 	*x = RequestsWord{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1484,7 @@ func (x *RequestsWord) String() string {
 func (*RequestsWord) ProtoMessage() {}
 
 func (x *RequestsWord) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[18]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1497,7 @@ func (x *RequestsWord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestsWord.ProtoReflect.Descriptor instead.
 func (*RequestsWord) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{18}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RequestsWord) GetVersion() uint64 {
@@ -1464,7 +1524,7 @@ type DataHello struct {
 
 func (x *DataHello) Reset() {
 	*x = DataHello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1536,7 @@ func (x *DataHello) String() string {
 func (*DataHello) ProtoMessage() {}
 
 func (x *DataHello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[19]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1549,7 @@ func (x *DataHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataHello.ProtoReflect.Descriptor instead.
 func (*DataHello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{19}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DataHello) GetEpoch() uint64 {
@@ -1509,7 +1569,7 @@ type DataWelcome struct {
 
 func (x *DataWelcome) Reset() {
 	*x = DataWelcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1581,7 @@ func (x *DataWelcome) String() string {
 func (*DataWelcome) ProtoMessage() {}
 
 func (x *DataWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[20]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1594,7 @@ func (x *DataWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataWelcome.ProtoReflect.Descriptor instead.
 func (*DataWelcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{20}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DataWelcome) GetRefused() string {
@@ -1557,7 +1617,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1629,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[21]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1642,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{21}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -1634,7 +1694,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1706,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[22]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1719,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{22}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinResponse) GetHostId() string {
@@ -1718,7 +1778,7 @@ type JoinMemberRequest struct {
 
 func (x *JoinMemberRequest) Reset() {
 	*x = JoinMemberRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1790,7 @@ func (x *JoinMemberRequest) String() string {
 func (*JoinMemberRequest) ProtoMessage() {}
 
 func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[23]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1803,7 @@ func (x *JoinMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberRequest.ProtoReflect.Descriptor instead.
 func (*JoinMemberRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{23}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinMemberRequest) GetToken() string {
@@ -1803,7 +1863,7 @@ type JoinMemberResponse struct {
 
 func (x *JoinMemberResponse) Reset() {
 	*x = JoinMemberResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1875,7 @@ func (x *JoinMemberResponse) String() string {
 func (*JoinMemberResponse) ProtoMessage() {}
 
 func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[24]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1888,7 @@ func (x *JoinMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinMemberResponse.ProtoReflect.Descriptor instead.
 func (*JoinMemberResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{24}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JoinMemberResponse) GetMemberId() string {
@@ -1892,7 +1952,7 @@ type RejoinRequest struct {
 
 func (x *RejoinRequest) Reset() {
 	*x = RejoinRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1964,7 @@ func (x *RejoinRequest) String() string {
 func (*RejoinRequest) ProtoMessage() {}
 
 func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[25]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +1977,7 @@ func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
 func (*RejoinRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{25}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RejoinRequest) GetCsr() []byte {
@@ -1956,7 +2016,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2028,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[26]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2041,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{26}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
 }
 
 type ReadIndexResponse struct {
@@ -1993,7 +2053,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2065,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[27]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2078,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{27}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -2037,7 +2097,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2109,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[28]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2122,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{28}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatusRequest) GetAddress() string {
@@ -2090,7 +2150,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2162,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[29]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2175,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{29}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatusResponse) GetMemberId() string {
@@ -2200,7 +2260,7 @@ type NodeCertificate struct {
 
 func (x *NodeCertificate) Reset() {
 	*x = NodeCertificate{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2272,7 @@ func (x *NodeCertificate) String() string {
 func (*NodeCertificate) ProtoMessage() {}
 
 func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[30]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2285,7 @@ func (x *NodeCertificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCertificate.ProtoReflect.Descriptor instead.
 func (*NodeCertificate) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{30}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NodeCertificate) GetCa() string {
@@ -2258,7 +2318,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2330,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[31]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2343,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{31}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -2303,7 +2363,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2375,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[32]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2388,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{32}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -2364,7 +2424,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2436,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[33]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2449,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{33}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Up) GetKind() isUp_Kind {
@@ -2533,7 +2593,7 @@ type Left struct {
 
 func (x *Left) Reset() {
 	*x = Left{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2605,7 @@ func (x *Left) String() string {
 func (*Left) ProtoMessage() {}
 
 func (x *Left) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[34]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2618,7 @@ func (x *Left) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Left.ProtoReflect.Descriptor instead.
 func (*Left) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{34}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Left) GetQuietMs() int64 {
@@ -2597,7 +2657,7 @@ type Down struct {
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2669,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[35]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2682,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{35}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Down) GetPart() uint32 {
@@ -2870,7 +2930,7 @@ type NetworkSet struct {
 
 func (x *NetworkSet) Reset() {
 	*x = NetworkSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2942,7 @@ func (x *NetworkSet) String() string {
 func (*NetworkSet) ProtoMessage() {}
 
 func (x *NetworkSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[36]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +2955,7 @@ func (x *NetworkSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkSet.ProtoReflect.Descriptor instead.
 func (*NetworkSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{36}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NetworkSet) GetSuffix() string {
@@ -3008,7 +3068,7 @@ type OverlayChange struct {
 
 func (x *OverlayChange) Reset() {
 	*x = OverlayChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3080,7 @@ func (x *OverlayChange) String() string {
 func (*OverlayChange) ProtoMessage() {}
 
 func (x *OverlayChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[37]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3093,7 @@ func (x *OverlayChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChange.ProtoReflect.Descriptor instead.
 func (*OverlayChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{37}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OverlayChange) GetOverlayId() string {
@@ -3111,7 +3171,7 @@ type OverlayMember struct {
 
 func (x *OverlayMember) Reset() {
 	*x = OverlayMember{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3183,7 @@ func (x *OverlayMember) String() string {
 func (*OverlayMember) ProtoMessage() {}
 
 func (x *OverlayMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[38]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3196,7 @@ func (x *OverlayMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayMember.ProtoReflect.Descriptor instead.
 func (*OverlayMember) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{38}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OverlayMember) GetAddr() string {
@@ -3179,7 +3239,7 @@ type PeerChange struct {
 
 func (x *PeerChange) Reset() {
 	*x = PeerChange{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3251,7 @@ func (x *PeerChange) String() string {
 func (*PeerChange) ProtoMessage() {}
 
 func (x *PeerChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[39]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3264,7 @@ func (x *PeerChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChange.ProtoReflect.Descriptor instead.
 func (*PeerChange) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{39}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PeerChange) GetFull() bool {
@@ -3241,7 +3301,7 @@ type HostPeer struct {
 
 func (x *HostPeer) Reset() {
 	*x = HostPeer{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3313,7 @@ func (x *HostPeer) String() string {
 func (*HostPeer) ProtoMessage() {}
 
 func (x *HostPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[40]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3326,7 @@ func (x *HostPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostPeer.ProtoReflect.Descriptor instead.
 func (*HostPeer) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{40}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HostPeer) GetHostId() string {
@@ -3318,7 +3378,7 @@ type OverlayPlace struct {
 
 func (x *OverlayPlace) Reset() {
 	*x = OverlayPlace{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3390,7 @@ func (x *OverlayPlace) String() string {
 func (*OverlayPlace) ProtoMessage() {}
 
 func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[41]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3403,7 @@ func (x *OverlayPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayPlace.ProtoReflect.Descriptor instead.
 func (*OverlayPlace) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{41}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *OverlayPlace) GetOverlayId() string {
@@ -3390,7 +3450,7 @@ type Whole struct {
 
 func (x *Whole) Reset() {
 	*x = Whole{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3462,7 @@ func (x *Whole) String() string {
 func (*Whole) ProtoMessage() {}
 
 func (x *Whole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[42]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3475,7 @@ func (x *Whole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Whole.ProtoReflect.Descriptor instead.
 func (*Whole) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{42}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
 }
 
 // Prefetch asks the host to get an image before a pod needs it. Nothing is promised: what became of it shows in
@@ -3431,7 +3491,7 @@ type Prefetch struct {
 
 func (x *Prefetch) Reset() {
 	*x = Prefetch{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3503,7 @@ func (x *Prefetch) String() string {
 func (*Prefetch) ProtoMessage() {}
 
 func (x *Prefetch) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[43]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3516,7 @@ func (x *Prefetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefetch.ProtoReflect.Descriptor instead.
 func (*Prefetch) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{43}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Prefetch) GetImage() string {
@@ -3492,7 +3552,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3564,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[44]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3577,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{44}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Beat) GetSchedulers() []string {
@@ -3560,7 +3620,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3632,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[45]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3645,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{45}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Hello) GetMachineId() string {
@@ -3688,7 +3748,7 @@ type LedgerPod struct {
 
 func (x *LedgerPod) Reset() {
 	*x = LedgerPod{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3760,7 @@ func (x *LedgerPod) String() string {
 func (*LedgerPod) ProtoMessage() {}
 
 func (x *LedgerPod) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[46]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3773,7 @@ func (x *LedgerPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerPod.ProtoReflect.Descriptor instead.
 func (*LedgerPod) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{46}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LedgerPod) GetPodId() string {
@@ -3776,7 +3836,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3848,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[47]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3861,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{47}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Resources) GetMilliCpu() int64 {
@@ -3842,7 +3902,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +3914,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[48]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +3927,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{48}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GPU) GetUuid() string {
@@ -3944,7 +4004,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4016,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[49]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4029,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{49}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Condition) GetCode() string {
@@ -4020,7 +4080,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4092,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[50]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4105,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{50}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Inventory) GetTotal() *Resources {
@@ -4192,7 +4252,7 @@ type Fabric struct {
 
 func (x *Fabric) Reset() {
 	*x = Fabric{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4264,7 @@ func (x *Fabric) String() string {
 func (*Fabric) ProtoMessage() {}
 
 func (x *Fabric) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[51]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4277,7 @@ func (x *Fabric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fabric.ProtoReflect.Descriptor instead.
 func (*Fabric) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{51}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Fabric) GetMode() string {
@@ -4251,7 +4311,7 @@ type FabricPort struct {
 
 func (x *FabricPort) Reset() {
 	*x = FabricPort{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +4323,7 @@ func (x *FabricPort) String() string {
 func (*FabricPort) ProtoMessage() {}
 
 func (x *FabricPort) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[52]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +4336,7 @@ func (x *FabricPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FabricPort.ProtoReflect.Descriptor instead.
 func (*FabricPort) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{52}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *FabricPort) GetDevice() string {
@@ -4356,7 +4416,7 @@ type HostTunnel struct {
 
 func (x *HostTunnel) Reset() {
 	*x = HostTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4428,7 @@ func (x *HostTunnel) String() string {
 func (*HostTunnel) ProtoMessage() {}
 
 func (x *HostTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[53]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4441,7 @@ func (x *HostTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostTunnel.ProtoReflect.Descriptor instead.
 func (*HostTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{53}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HostTunnel) GetPublicKey() string {
@@ -4440,7 +4500,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4512,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[54]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4525,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{54}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Welcome) GetEpoch() uint64 {
@@ -4577,7 +4637,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4649,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[55]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4662,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{55}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Assignment) GetPodId() string {
@@ -4821,7 +4881,7 @@ type MemberSetup struct {
 
 func (x *MemberSetup) Reset() {
 	*x = MemberSetup{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4833,7 +4893,7 @@ func (x *MemberSetup) String() string {
 func (*MemberSetup) ProtoMessage() {}
 
 func (x *MemberSetup) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[56]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4846,7 +4906,7 @@ func (x *MemberSetup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSetup.ProtoReflect.Descriptor instead.
 func (*MemberSetup) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{56}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MemberSetup) GetHostname() string {
@@ -4889,7 +4949,7 @@ type PodFile struct {
 
 func (x *PodFile) Reset() {
 	*x = PodFile{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +4961,7 @@ func (x *PodFile) String() string {
 func (*PodFile) ProtoMessage() {}
 
 func (x *PodFile) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[57]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +4974,7 @@ func (x *PodFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodFile.ProtoReflect.Descriptor instead.
 func (*PodFile) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{57}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PodFile) GetPath() string {
@@ -4954,7 +5014,7 @@ type NetworkVolume struct {
 
 func (x *NetworkVolume) Reset() {
 	*x = NetworkVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4966,7 +5026,7 @@ func (x *NetworkVolume) String() string {
 func (*NetworkVolume) ProtoMessage() {}
 
 func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[58]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4979,7 +5039,7 @@ func (x *NetworkVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVolume.ProtoReflect.Descriptor instead.
 func (*NetworkVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{58}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *NetworkVolume) GetVolumeId() string {
@@ -5051,7 +5111,7 @@ type VolumeBackend struct {
 
 func (x *VolumeBackend) Reset() {
 	*x = VolumeBackend{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5063,7 +5123,7 @@ func (x *VolumeBackend) String() string {
 func (*VolumeBackend) ProtoMessage() {}
 
 func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[59]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5076,7 +5136,7 @@ func (x *VolumeBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeBackend.ProtoReflect.Descriptor instead.
 func (*VolumeBackend) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{59}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *VolumeBackend) GetId() string {
@@ -5160,7 +5220,7 @@ type StorageSet struct {
 
 func (x *StorageSet) Reset() {
 	*x = StorageSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5232,7 @@ func (x *StorageSet) String() string {
 func (*StorageSet) ProtoMessage() {}
 
 func (x *StorageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[60]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5245,7 @@ func (x *StorageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageSet.ProtoReflect.Descriptor instead.
 func (*StorageSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{60}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StorageSet) GetRoots() []*StorageRoot {
@@ -5208,7 +5268,7 @@ type StorageRoot struct {
 
 func (x *StorageRoot) Reset() {
 	*x = StorageRoot{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5220,7 +5280,7 @@ func (x *StorageRoot) String() string {
 func (*StorageRoot) ProtoMessage() {}
 
 func (x *StorageRoot) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[61]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5233,7 +5293,7 @@ func (x *StorageRoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageRoot.ProtoReflect.Descriptor instead.
 func (*StorageRoot) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{61}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StorageRoot) GetBackend() *VolumeBackend {
@@ -5278,7 +5338,7 @@ type StorageVolume struct {
 
 func (x *StorageVolume) Reset() {
 	*x = StorageVolume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5290,7 +5350,7 @@ func (x *StorageVolume) String() string {
 func (*StorageVolume) ProtoMessage() {}
 
 func (x *StorageVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[62]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5303,7 +5363,7 @@ func (x *StorageVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageVolume.ProtoReflect.Descriptor instead.
 func (*StorageVolume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{62}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StorageVolume) GetVolumeId() string {
@@ -5357,7 +5417,7 @@ type StorageReports struct {
 
 func (x *StorageReports) Reset() {
 	*x = StorageReports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5369,7 +5429,7 @@ func (x *StorageReports) String() string {
 func (*StorageReports) ProtoMessage() {}
 
 func (x *StorageReports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[63]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5382,7 +5442,7 @@ func (x *StorageReports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReports.ProtoReflect.Descriptor instead.
 func (*StorageReports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{63}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StorageReports) GetVolumes() []*StorageReport {
@@ -5407,7 +5467,7 @@ type StorageReport struct {
 
 func (x *StorageReport) Reset() {
 	*x = StorageReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5419,7 +5479,7 @@ func (x *StorageReport) String() string {
 func (*StorageReport) ProtoMessage() {}
 
 func (x *StorageReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[64]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5432,7 +5492,7 @@ func (x *StorageReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageReport.ProtoReflect.Descriptor instead.
 func (*StorageReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{64}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StorageReport) GetVolumeId() string {
@@ -5488,7 +5548,7 @@ type S3AccessRequest struct {
 
 func (x *S3AccessRequest) Reset() {
 	*x = S3AccessRequest{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5500,7 +5560,7 @@ func (x *S3AccessRequest) String() string {
 func (*S3AccessRequest) ProtoMessage() {}
 
 func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[65]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5513,7 +5573,7 @@ func (x *S3AccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessRequest.ProtoReflect.Descriptor instead.
 func (*S3AccessRequest) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{65}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *S3AccessRequest) GetAccessKey() string {
@@ -5550,7 +5610,7 @@ type S3AccessResponse struct {
 
 func (x *S3AccessResponse) Reset() {
 	*x = S3AccessResponse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5562,7 +5622,7 @@ func (x *S3AccessResponse) String() string {
 func (*S3AccessResponse) ProtoMessage() {}
 
 func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[66]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5575,7 +5635,7 @@ func (x *S3AccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3AccessResponse.ProtoReflect.Descriptor instead.
 func (*S3AccessResponse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{66}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *S3AccessResponse) GetAccountId() string {
@@ -5625,7 +5685,7 @@ type S3Volume struct {
 
 func (x *S3Volume) Reset() {
 	*x = S3Volume{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5637,7 +5697,7 @@ func (x *S3Volume) String() string {
 func (*S3Volume) ProtoMessage() {}
 
 func (x *S3Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[67]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5650,7 +5710,7 @@ func (x *S3Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use S3Volume.ProtoReflect.Descriptor instead.
 func (*S3Volume) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{67}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *S3Volume) GetVolume() *NetworkVolume {
@@ -5691,7 +5751,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5703,7 +5763,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[68]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5716,7 +5776,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{68}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Credential) GetUsername() string {
@@ -5744,7 +5804,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5756,7 +5816,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[69]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5769,7 +5829,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{69}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Port) GetNumber() int32 {
@@ -5803,7 +5863,7 @@ type FullSet struct {
 
 func (x *FullSet) Reset() {
 	*x = FullSet{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5815,7 +5875,7 @@ func (x *FullSet) String() string {
 func (*FullSet) ProtoMessage() {}
 
 func (x *FullSet) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[70]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5828,7 +5888,7 @@ func (x *FullSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FullSet.ProtoReflect.Descriptor instead.
 func (*FullSet) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{70}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *FullSet) GetGeneration() uint64 {
@@ -5857,7 +5917,7 @@ type Difference struct {
 
 func (x *Difference) Reset() {
 	*x = Difference{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5869,7 +5929,7 @@ func (x *Difference) String() string {
 func (*Difference) ProtoMessage() {}
 
 func (x *Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[71]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5882,7 +5942,7 @@ func (x *Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Difference.ProtoReflect.Descriptor instead.
 func (*Difference) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{71}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Difference) GetFrom() uint64 {
@@ -5922,7 +5982,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5934,7 +5994,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[72]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5947,7 +6007,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{72}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Applied) GetGeneration() uint64 {
@@ -5965,7 +6025,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5977,7 +6037,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[73]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5990,7 +6050,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{73}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
 }
 
 // PodReport is the newest observed state of one pod.
@@ -6012,7 +6072,7 @@ type PodReport struct {
 
 func (x *PodReport) Reset() {
 	*x = PodReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6024,7 +6084,7 @@ func (x *PodReport) String() string {
 func (*PodReport) ProtoMessage() {}
 
 func (x *PodReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[74]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6037,7 +6097,7 @@ func (x *PodReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReport.ProtoReflect.Descriptor instead.
 func (*PodReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{74}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PodReport) GetPodId() string {
@@ -6121,7 +6181,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6133,7 +6193,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[75]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6146,7 +6206,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{75}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Reports) GetSequence() uint64 {
@@ -6179,7 +6239,7 @@ type ReportsKept struct {
 
 func (x *ReportsKept) Reset() {
 	*x = ReportsKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6191,7 +6251,7 @@ func (x *ReportsKept) String() string {
 func (*ReportsKept) ProtoMessage() {}
 
 func (x *ReportsKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[76]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6204,7 +6264,7 @@ func (x *ReportsKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportsKept.ProtoReflect.Descriptor instead.
 func (*ReportsKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{76}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReportsKept) GetSequence() uint64 {
@@ -6224,7 +6284,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6236,7 +6296,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[77]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6249,7 +6309,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{77}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Heartbeat) GetPods() []*PodLive {
@@ -6275,7 +6335,7 @@ type PodLive struct {
 
 func (x *PodLive) Reset() {
 	*x = PodLive{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6347,7 @@ func (x *PodLive) String() string {
 func (*PodLive) ProtoMessage() {}
 
 func (x *PodLive) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[78]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6360,7 @@ func (x *PodLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodLive.ProtoReflect.Descriptor instead.
 func (*PodLive) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{78}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PodLive) GetPodId() string {
@@ -6369,7 +6429,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6381,7 +6441,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[79]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6394,7 +6454,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{79}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GPUUse) GetUtil() int32 {
@@ -6428,7 +6488,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6440,7 +6500,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[80]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6453,7 +6513,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{80}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -6560,7 +6620,7 @@ type NetworkTarget struct {
 
 func (x *NetworkTarget) Reset() {
 	*x = NetworkTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6572,7 +6632,7 @@ func (x *NetworkTarget) String() string {
 func (*NetworkTarget) ProtoMessage() {}
 
 func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[81]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6585,7 +6645,7 @@ func (x *NetworkTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTarget.ProtoReflect.Descriptor instead.
 func (*NetworkTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{81}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *NetworkTarget) GetProbes() []*ProbeFrom {
@@ -6606,7 +6666,7 @@ type ProbeFrom struct {
 
 func (x *ProbeFrom) Reset() {
 	*x = ProbeFrom{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6618,7 +6678,7 @@ func (x *ProbeFrom) String() string {
 func (*ProbeFrom) ProtoMessage() {}
 
 func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[82]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6631,7 +6691,7 @@ func (x *ProbeFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeFrom.ProtoReflect.Descriptor instead.
 func (*ProbeFrom) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{82}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ProbeFrom) GetPodId() string {
@@ -6658,7 +6718,7 @@ type ProbeTo struct {
 
 func (x *ProbeTo) Reset() {
 	*x = ProbeTo{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6670,7 +6730,7 @@ func (x *ProbeTo) String() string {
 func (*ProbeTo) ProtoMessage() {}
 
 func (x *ProbeTo) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[83]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6683,7 +6743,7 @@ func (x *ProbeTo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeTo.ProtoReflect.Descriptor instead.
 func (*ProbeTo) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{83}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ProbeTo) GetPodId() string {
@@ -6710,7 +6770,7 @@ type PortTarget struct {
 
 func (x *PortTarget) Reset() {
 	*x = PortTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6722,7 +6782,7 @@ func (x *PortTarget) String() string {
 func (*PortTarget) ProtoMessage() {}
 
 func (x *PortTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[84]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6735,7 +6795,7 @@ func (x *PortTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortTarget.ProtoReflect.Descriptor instead.
 func (*PortTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{84}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *PortTarget) GetPodId() string {
@@ -6767,7 +6827,7 @@ type LogTarget struct {
 
 func (x *LogTarget) Reset() {
 	*x = LogTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6779,7 +6839,7 @@ func (x *LogTarget) String() string {
 func (*LogTarget) ProtoMessage() {}
 
 func (x *LogTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[85]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6792,7 +6852,7 @@ func (x *LogTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogTarget.ProtoReflect.Descriptor instead.
 func (*LogTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{85}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LogTarget) GetPodId() string {
@@ -6860,7 +6920,7 @@ type ExecTarget struct {
 
 func (x *ExecTarget) Reset() {
 	*x = ExecTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6872,7 +6932,7 @@ func (x *ExecTarget) String() string {
 func (*ExecTarget) ProtoMessage() {}
 
 func (x *ExecTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[86]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6885,7 +6945,7 @@ func (x *ExecTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecTarget.ProtoReflect.Descriptor instead.
 func (*ExecTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{86}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ExecTarget) GetPodId() string {
@@ -6950,7 +7010,7 @@ type FileTarget struct {
 
 func (x *FileTarget) Reset() {
 	*x = FileTarget{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6962,7 +7022,7 @@ func (x *FileTarget) String() string {
 func (*FileTarget) ProtoMessage() {}
 
 func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[87]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6975,7 +7035,7 @@ func (x *FileTarget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
 func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{87}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *FileTarget) GetPodId() string {
@@ -7015,7 +7075,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7027,7 +7087,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[88]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7040,7 +7100,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{88}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Frame) GetId() string {
@@ -7100,7 +7160,7 @@ type JobsUp struct {
 
 func (x *JobsUp) Reset() {
 	*x = JobsUp{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7112,7 +7172,7 @@ func (x *JobsUp) String() string {
 func (*JobsUp) ProtoMessage() {}
 
 func (x *JobsUp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[89]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7125,7 +7185,7 @@ func (x *JobsUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsUp.ProtoReflect.Descriptor instead.
 func (*JobsUp) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{89}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *JobsUp) GetKind() isJobsUp_Kind {
@@ -7196,7 +7256,7 @@ type WorkerWants struct {
 
 func (x *WorkerWants) Reset() {
 	*x = WorkerWants{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7208,7 +7268,7 @@ func (x *WorkerWants) String() string {
 func (*WorkerWants) ProtoMessage() {}
 
 func (x *WorkerWants) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[90]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7221,7 +7281,7 @@ func (x *WorkerWants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerWants.ProtoReflect.Descriptor instead.
 func (*WorkerWants) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{90}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *WorkerWants) GetPodId() string {
@@ -7250,7 +7310,7 @@ type WorkerUnhealthy struct {
 
 func (x *WorkerUnhealthy) Reset() {
 	*x = WorkerUnhealthy{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7262,7 +7322,7 @@ func (x *WorkerUnhealthy) String() string {
 func (*WorkerUnhealthy) ProtoMessage() {}
 
 func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[91]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7275,7 +7335,7 @@ func (x *WorkerUnhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerUnhealthy.ProtoReflect.Descriptor instead.
 func (*WorkerUnhealthy) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{91}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *WorkerUnhealthy) GetPodId() string {
@@ -7320,7 +7380,7 @@ type JobReport struct {
 
 func (x *JobReport) Reset() {
 	*x = JobReport{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7332,7 +7392,7 @@ func (x *JobReport) String() string {
 func (*JobReport) ProtoMessage() {}
 
 func (x *JobReport) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[92]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7345,7 +7405,7 @@ func (x *JobReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReport.ProtoReflect.Descriptor instead.
 func (*JobReport) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{92}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *JobReport) GetNumber() uint64 {
@@ -7434,7 +7494,7 @@ type JobsDown struct {
 
 func (x *JobsDown) Reset() {
 	*x = JobsDown{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7446,7 +7506,7 @@ func (x *JobsDown) String() string {
 func (*JobsDown) ProtoMessage() {}
 
 func (x *JobsDown) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[93]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7459,7 +7519,7 @@ func (x *JobsDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsDown.ProtoReflect.Descriptor instead.
 func (*JobsDown) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{93}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *JobsDown) GetKind() isJobsDown_Kind {
@@ -7544,7 +7604,7 @@ type JobsHeld struct {
 
 func (x *JobsHeld) Reset() {
 	*x = JobsHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7556,7 +7616,7 @@ func (x *JobsHeld) String() string {
 func (*JobsHeld) ProtoMessage() {}
 
 func (x *JobsHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[94]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7569,7 +7629,7 @@ func (x *JobsHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobsHeld.ProtoReflect.Descriptor instead.
 func (*JobsHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{94}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *JobsHeld) GetJobs() []*JobHeld {
@@ -7591,7 +7651,7 @@ type JobHeld struct {
 
 func (x *JobHeld) Reset() {
 	*x = JobHeld{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7603,7 +7663,7 @@ func (x *JobHeld) String() string {
 func (*JobHeld) ProtoMessage() {}
 
 func (x *JobHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[95]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7616,7 +7676,7 @@ func (x *JobHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobHeld.ProtoReflect.Descriptor instead.
 func (*JobHeld) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{95}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *JobHeld) GetPodId() string {
@@ -7661,7 +7721,7 @@ type JobGiven struct {
 
 func (x *JobGiven) Reset() {
 	*x = JobGiven{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7673,7 +7733,7 @@ func (x *JobGiven) String() string {
 func (*JobGiven) ProtoMessage() {}
 
 func (x *JobGiven) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[96]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7686,7 +7746,7 @@ func (x *JobGiven) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobGiven.ProtoReflect.Descriptor instead.
 func (*JobGiven) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{96}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *JobGiven) GetPodId() string {
@@ -7735,7 +7795,7 @@ type JobStop struct {
 
 func (x *JobStop) Reset() {
 	*x = JobStop{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7747,7 +7807,7 @@ func (x *JobStop) String() string {
 func (*JobStop) ProtoMessage() {}
 
 func (x *JobStop) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[97]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7760,7 +7820,7 @@ func (x *JobStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStop.ProtoReflect.Descriptor instead.
 func (*JobStop) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{97}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *JobStop) GetPodId() string {
@@ -7788,7 +7848,7 @@ type JobKept struct {
 
 func (x *JobKept) Reset() {
 	*x = JobKept{}
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[98]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7800,7 +7860,7 @@ func (x *JobKept) String() string {
 func (*JobKept) ProtoMessage() {}
 
 func (x *JobKept) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[98]
+	mi := &file_internal_agentrpc_agentrpc_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7813,7 +7873,7 @@ func (x *JobKept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobKept.ProtoReflect.Descriptor instead.
 func (*JobKept) Descriptor() ([]byte, []int) {
-	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{98}
+	return file_internal_agentrpc_agentrpc_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *JobKept) GetNumber() uint64 {
@@ -7834,7 +7894,12 @@ var File_internal_agentrpc_agentrpc_proto protoreflect.FileDescriptor
 
 const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\n" +
-	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"\x0e\n" +
+	" internal/agentrpc/agentrpc.proto\x12\x12gantry.agentrpc.v1\"O\n" +
+	"\n" +
+	"FilesWrite\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x15\n" +
+	"\x06pod_id\x18\x02 \x01(\tR\x05podId\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"\x0e\n" +
 	"\fWatchRequest\"\x94\x03\n" +
 	"\n" +
 	"RoutesPart\x12\x12\n" +
@@ -8532,11 +8597,12 @@ const file_internal_agentrpc_agentrpc_proto_rawDesc = "" +
 	"\tReadIndex\x12$.gantry.agentrpc.v1.ReadIndexRequest\x1a%.gantry.agentrpc.v1.ReadIndexResponse\x12P\n" +
 	"\bRequests\x12\".gantry.agentrpc.v1.RequestsReport\x1a .gantry.agentrpc.v1.RequestsWord\x12\\\n" +
 	"\vJoinGateway\x12%.gantry.agentrpc.v1.JoinMemberRequest\x1a&.gantry.agentrpc.v1.JoinMemberResponse\x12S\n" +
-	"\fRenewGateway\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xf0\x01\n" +
+	"\fRenewGateway\x12 .gantry.agentrpc.v1.RenewRequest\x1a!.gantry.agentrpc.v1.RenewResponse2\xbc\x02\n" +
 	"\x06Routes\x12K\n" +
 	"\x05Watch\x12 .gantry.agentrpc.v1.WatchRequest\x1a\x1e.gantry.agentrpc.v1.RoutesPart0\x01\x12J\n" +
 	"\bCheckKey\x12\x1f.gantry.agentrpc.v1.KeyQuestion\x1a\x1d.gantry.agentrpc.v1.KeyAnswer\x12M\n" +
-	"\x06Report\x12!.gantry.agentrpc.v1.GatewayReport\x1a .gantry.agentrpc.v1.RequestsWord2\x96\x01\n" +
+	"\x06Report\x12!.gantry.agentrpc.v1.GatewayReport\x1a .gantry.agentrpc.v1.RequestsWord\x12J\n" +
+	"\tNoteWrite\x12\x1e.gantry.agentrpc.v1.FilesWrite\x1a\x1d.gantry.agentrpc.v1.KeyAnswer2\x96\x01\n" +
 	"\x05Hosts\x12L\n" +
 	"\x05Vouch\x12 .gantry.agentrpc.v1.VouchRequest\x1a!.gantry.agentrpc.v1.VouchResponse\x12?\n" +
 	"\aSession\x12\x16.gantry.agentrpc.v1.Up\x1a\x18.gantry.agentrpc.v1.Down(\x010\x012\xa8\x02\n" +
@@ -8559,242 +8625,245 @@ func file_internal_agentrpc_agentrpc_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_agentrpc_agentrpc_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_internal_agentrpc_agentrpc_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_internal_agentrpc_agentrpc_proto_goTypes = []any{
 	(Place)(0),                 // 0: gantry.agentrpc.v1.Place
 	(JobReport_Kind)(0),        // 1: gantry.agentrpc.v1.JobReport.Kind
-	(*WatchRequest)(nil),       // 2: gantry.agentrpc.v1.WatchRequest
-	(*RoutesPart)(nil),         // 3: gantry.agentrpc.v1.RoutesPart
-	(*RoutesControl)(nil),      // 4: gantry.agentrpc.v1.RoutesControl
-	(*RoutePod)(nil),           // 5: gantry.agentrpc.v1.RoutePod
-	(*RoutePort)(nil),          // 6: gantry.agentrpc.v1.RoutePort
-	(*RouteEndpoint)(nil),      // 7: gantry.agentrpc.v1.RouteEndpoint
-	(*RouteHost)(nil),          // 8: gantry.agentrpc.v1.RouteHost
-	(*KeyQuestion)(nil),        // 9: gantry.agentrpc.v1.KeyQuestion
-	(*KeyAnswer)(nil),          // 10: gantry.agentrpc.v1.KeyAnswer
-	(*KeyHolder)(nil),          // 11: gantry.agentrpc.v1.KeyHolder
-	(*VouchRequest)(nil),       // 12: gantry.agentrpc.v1.VouchRequest
-	(*VouchResponse)(nil),      // 13: gantry.agentrpc.v1.VouchResponse
-	(*GatewayReport)(nil),      // 14: gantry.agentrpc.v1.GatewayReport
-	(*Gateways)(nil),           // 15: gantry.agentrpc.v1.Gateways
-	(*GatewayAddress)(nil),     // 16: gantry.agentrpc.v1.GatewayAddress
-	(*RequestsReport)(nil),     // 17: gantry.agentrpc.v1.RequestsReport
-	(*EndpointEnded)(nil),      // 18: gantry.agentrpc.v1.EndpointEnded
-	(*EndpointDemand)(nil),     // 19: gantry.agentrpc.v1.EndpointDemand
-	(*RequestsWord)(nil),       // 20: gantry.agentrpc.v1.RequestsWord
-	(*DataHello)(nil),          // 21: gantry.agentrpc.v1.DataHello
-	(*DataWelcome)(nil),        // 22: gantry.agentrpc.v1.DataWelcome
-	(*JoinRequest)(nil),        // 23: gantry.agentrpc.v1.JoinRequest
-	(*JoinResponse)(nil),       // 24: gantry.agentrpc.v1.JoinResponse
-	(*JoinMemberRequest)(nil),  // 25: gantry.agentrpc.v1.JoinMemberRequest
-	(*JoinMemberResponse)(nil), // 26: gantry.agentrpc.v1.JoinMemberResponse
-	(*RejoinRequest)(nil),      // 27: gantry.agentrpc.v1.RejoinRequest
-	(*ReadIndexRequest)(nil),   // 28: gantry.agentrpc.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 29: gantry.agentrpc.v1.ReadIndexResponse
-	(*StatusRequest)(nil),      // 30: gantry.agentrpc.v1.StatusRequest
-	(*StatusResponse)(nil),     // 31: gantry.agentrpc.v1.StatusResponse
-	(*NodeCertificate)(nil),    // 32: gantry.agentrpc.v1.NodeCertificate
-	(*RenewRequest)(nil),       // 33: gantry.agentrpc.v1.RenewRequest
-	(*RenewResponse)(nil),      // 34: gantry.agentrpc.v1.RenewResponse
-	(*Up)(nil),                 // 35: gantry.agentrpc.v1.Up
-	(*Left)(nil),               // 36: gantry.agentrpc.v1.Left
-	(*Down)(nil),               // 37: gantry.agentrpc.v1.Down
-	(*NetworkSet)(nil),         // 38: gantry.agentrpc.v1.NetworkSet
-	(*OverlayChange)(nil),      // 39: gantry.agentrpc.v1.OverlayChange
-	(*OverlayMember)(nil),      // 40: gantry.agentrpc.v1.OverlayMember
-	(*PeerChange)(nil),         // 41: gantry.agentrpc.v1.PeerChange
-	(*HostPeer)(nil),           // 42: gantry.agentrpc.v1.HostPeer
-	(*OverlayPlace)(nil),       // 43: gantry.agentrpc.v1.OverlayPlace
-	(*Whole)(nil),              // 44: gantry.agentrpc.v1.Whole
-	(*Prefetch)(nil),           // 45: gantry.agentrpc.v1.Prefetch
-	(*Beat)(nil),               // 46: gantry.agentrpc.v1.Beat
-	(*Hello)(nil),              // 47: gantry.agentrpc.v1.Hello
-	(*LedgerPod)(nil),          // 48: gantry.agentrpc.v1.LedgerPod
-	(*Resources)(nil),          // 49: gantry.agentrpc.v1.Resources
-	(*GPU)(nil),                // 50: gantry.agentrpc.v1.GPU
-	(*Condition)(nil),          // 51: gantry.agentrpc.v1.Condition
-	(*Inventory)(nil),          // 52: gantry.agentrpc.v1.Inventory
-	(*Fabric)(nil),             // 53: gantry.agentrpc.v1.Fabric
-	(*FabricPort)(nil),         // 54: gantry.agentrpc.v1.FabricPort
-	(*HostTunnel)(nil),         // 55: gantry.agentrpc.v1.HostTunnel
-	(*Welcome)(nil),            // 56: gantry.agentrpc.v1.Welcome
-	(*Assignment)(nil),         // 57: gantry.agentrpc.v1.Assignment
-	(*MemberSetup)(nil),        // 58: gantry.agentrpc.v1.MemberSetup
-	(*PodFile)(nil),            // 59: gantry.agentrpc.v1.PodFile
-	(*NetworkVolume)(nil),      // 60: gantry.agentrpc.v1.NetworkVolume
-	(*VolumeBackend)(nil),      // 61: gantry.agentrpc.v1.VolumeBackend
-	(*StorageSet)(nil),         // 62: gantry.agentrpc.v1.StorageSet
-	(*StorageRoot)(nil),        // 63: gantry.agentrpc.v1.StorageRoot
-	(*StorageVolume)(nil),      // 64: gantry.agentrpc.v1.StorageVolume
-	(*StorageReports)(nil),     // 65: gantry.agentrpc.v1.StorageReports
-	(*StorageReport)(nil),      // 66: gantry.agentrpc.v1.StorageReport
-	(*S3AccessRequest)(nil),    // 67: gantry.agentrpc.v1.S3AccessRequest
-	(*S3AccessResponse)(nil),   // 68: gantry.agentrpc.v1.S3AccessResponse
-	(*S3Volume)(nil),           // 69: gantry.agentrpc.v1.S3Volume
-	(*Credential)(nil),         // 70: gantry.agentrpc.v1.Credential
-	(*Port)(nil),               // 71: gantry.agentrpc.v1.Port
-	(*FullSet)(nil),            // 72: gantry.agentrpc.v1.FullSet
-	(*Difference)(nil),         // 73: gantry.agentrpc.v1.Difference
-	(*Applied)(nil),            // 74: gantry.agentrpc.v1.Applied
-	(*Resync)(nil),             // 75: gantry.agentrpc.v1.Resync
-	(*PodReport)(nil),          // 76: gantry.agentrpc.v1.PodReport
-	(*Reports)(nil),            // 77: gantry.agentrpc.v1.Reports
-	(*ReportsKept)(nil),        // 78: gantry.agentrpc.v1.ReportsKept
-	(*Heartbeat)(nil),          // 79: gantry.agentrpc.v1.Heartbeat
-	(*PodLive)(nil),            // 80: gantry.agentrpc.v1.PodLive
-	(*GPUUse)(nil),             // 81: gantry.agentrpc.v1.GPUUse
-	(*OpenTunnel)(nil),         // 82: gantry.agentrpc.v1.OpenTunnel
-	(*NetworkTarget)(nil),      // 83: gantry.agentrpc.v1.NetworkTarget
-	(*ProbeFrom)(nil),          // 84: gantry.agentrpc.v1.ProbeFrom
-	(*ProbeTo)(nil),            // 85: gantry.agentrpc.v1.ProbeTo
-	(*PortTarget)(nil),         // 86: gantry.agentrpc.v1.PortTarget
-	(*LogTarget)(nil),          // 87: gantry.agentrpc.v1.LogTarget
-	(*ExecTarget)(nil),         // 88: gantry.agentrpc.v1.ExecTarget
-	(*FileTarget)(nil),         // 89: gantry.agentrpc.v1.FileTarget
-	(*Frame)(nil),              // 90: gantry.agentrpc.v1.Frame
-	(*JobsUp)(nil),             // 91: gantry.agentrpc.v1.JobsUp
-	(*WorkerWants)(nil),        // 92: gantry.agentrpc.v1.WorkerWants
-	(*WorkerUnhealthy)(nil),    // 93: gantry.agentrpc.v1.WorkerUnhealthy
-	(*JobReport)(nil),          // 94: gantry.agentrpc.v1.JobReport
-	(*JobsDown)(nil),           // 95: gantry.agentrpc.v1.JobsDown
-	(*JobsHeld)(nil),           // 96: gantry.agentrpc.v1.JobsHeld
-	(*JobHeld)(nil),            // 97: gantry.agentrpc.v1.JobHeld
-	(*JobGiven)(nil),           // 98: gantry.agentrpc.v1.JobGiven
-	(*JobStop)(nil),            // 99: gantry.agentrpc.v1.JobStop
-	(*JobKept)(nil),            // 100: gantry.agentrpc.v1.JobKept
-	nil,                        // 101: gantry.agentrpc.v1.RoutePod.ServingEntry
-	nil,                        // 102: gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	nil,                        // 103: gantry.agentrpc.v1.Assignment.EnvEntry
-	nil,                        // 104: gantry.agentrpc.v1.PodReport.StepsNsEntry
+	(*FilesWrite)(nil),         // 2: gantry.agentrpc.v1.FilesWrite
+	(*WatchRequest)(nil),       // 3: gantry.agentrpc.v1.WatchRequest
+	(*RoutesPart)(nil),         // 4: gantry.agentrpc.v1.RoutesPart
+	(*RoutesControl)(nil),      // 5: gantry.agentrpc.v1.RoutesControl
+	(*RoutePod)(nil),           // 6: gantry.agentrpc.v1.RoutePod
+	(*RoutePort)(nil),          // 7: gantry.agentrpc.v1.RoutePort
+	(*RouteEndpoint)(nil),      // 8: gantry.agentrpc.v1.RouteEndpoint
+	(*RouteHost)(nil),          // 9: gantry.agentrpc.v1.RouteHost
+	(*KeyQuestion)(nil),        // 10: gantry.agentrpc.v1.KeyQuestion
+	(*KeyAnswer)(nil),          // 11: gantry.agentrpc.v1.KeyAnswer
+	(*KeyHolder)(nil),          // 12: gantry.agentrpc.v1.KeyHolder
+	(*VouchRequest)(nil),       // 13: gantry.agentrpc.v1.VouchRequest
+	(*VouchResponse)(nil),      // 14: gantry.agentrpc.v1.VouchResponse
+	(*GatewayReport)(nil),      // 15: gantry.agentrpc.v1.GatewayReport
+	(*Gateways)(nil),           // 16: gantry.agentrpc.v1.Gateways
+	(*GatewayAddress)(nil),     // 17: gantry.agentrpc.v1.GatewayAddress
+	(*RequestsReport)(nil),     // 18: gantry.agentrpc.v1.RequestsReport
+	(*EndpointEnded)(nil),      // 19: gantry.agentrpc.v1.EndpointEnded
+	(*EndpointDemand)(nil),     // 20: gantry.agentrpc.v1.EndpointDemand
+	(*RequestsWord)(nil),       // 21: gantry.agentrpc.v1.RequestsWord
+	(*DataHello)(nil),          // 22: gantry.agentrpc.v1.DataHello
+	(*DataWelcome)(nil),        // 23: gantry.agentrpc.v1.DataWelcome
+	(*JoinRequest)(nil),        // 24: gantry.agentrpc.v1.JoinRequest
+	(*JoinResponse)(nil),       // 25: gantry.agentrpc.v1.JoinResponse
+	(*JoinMemberRequest)(nil),  // 26: gantry.agentrpc.v1.JoinMemberRequest
+	(*JoinMemberResponse)(nil), // 27: gantry.agentrpc.v1.JoinMemberResponse
+	(*RejoinRequest)(nil),      // 28: gantry.agentrpc.v1.RejoinRequest
+	(*ReadIndexRequest)(nil),   // 29: gantry.agentrpc.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 30: gantry.agentrpc.v1.ReadIndexResponse
+	(*StatusRequest)(nil),      // 31: gantry.agentrpc.v1.StatusRequest
+	(*StatusResponse)(nil),     // 32: gantry.agentrpc.v1.StatusResponse
+	(*NodeCertificate)(nil),    // 33: gantry.agentrpc.v1.NodeCertificate
+	(*RenewRequest)(nil),       // 34: gantry.agentrpc.v1.RenewRequest
+	(*RenewResponse)(nil),      // 35: gantry.agentrpc.v1.RenewResponse
+	(*Up)(nil),                 // 36: gantry.agentrpc.v1.Up
+	(*Left)(nil),               // 37: gantry.agentrpc.v1.Left
+	(*Down)(nil),               // 38: gantry.agentrpc.v1.Down
+	(*NetworkSet)(nil),         // 39: gantry.agentrpc.v1.NetworkSet
+	(*OverlayChange)(nil),      // 40: gantry.agentrpc.v1.OverlayChange
+	(*OverlayMember)(nil),      // 41: gantry.agentrpc.v1.OverlayMember
+	(*PeerChange)(nil),         // 42: gantry.agentrpc.v1.PeerChange
+	(*HostPeer)(nil),           // 43: gantry.agentrpc.v1.HostPeer
+	(*OverlayPlace)(nil),       // 44: gantry.agentrpc.v1.OverlayPlace
+	(*Whole)(nil),              // 45: gantry.agentrpc.v1.Whole
+	(*Prefetch)(nil),           // 46: gantry.agentrpc.v1.Prefetch
+	(*Beat)(nil),               // 47: gantry.agentrpc.v1.Beat
+	(*Hello)(nil),              // 48: gantry.agentrpc.v1.Hello
+	(*LedgerPod)(nil),          // 49: gantry.agentrpc.v1.LedgerPod
+	(*Resources)(nil),          // 50: gantry.agentrpc.v1.Resources
+	(*GPU)(nil),                // 51: gantry.agentrpc.v1.GPU
+	(*Condition)(nil),          // 52: gantry.agentrpc.v1.Condition
+	(*Inventory)(nil),          // 53: gantry.agentrpc.v1.Inventory
+	(*Fabric)(nil),             // 54: gantry.agentrpc.v1.Fabric
+	(*FabricPort)(nil),         // 55: gantry.agentrpc.v1.FabricPort
+	(*HostTunnel)(nil),         // 56: gantry.agentrpc.v1.HostTunnel
+	(*Welcome)(nil),            // 57: gantry.agentrpc.v1.Welcome
+	(*Assignment)(nil),         // 58: gantry.agentrpc.v1.Assignment
+	(*MemberSetup)(nil),        // 59: gantry.agentrpc.v1.MemberSetup
+	(*PodFile)(nil),            // 60: gantry.agentrpc.v1.PodFile
+	(*NetworkVolume)(nil),      // 61: gantry.agentrpc.v1.NetworkVolume
+	(*VolumeBackend)(nil),      // 62: gantry.agentrpc.v1.VolumeBackend
+	(*StorageSet)(nil),         // 63: gantry.agentrpc.v1.StorageSet
+	(*StorageRoot)(nil),        // 64: gantry.agentrpc.v1.StorageRoot
+	(*StorageVolume)(nil),      // 65: gantry.agentrpc.v1.StorageVolume
+	(*StorageReports)(nil),     // 66: gantry.agentrpc.v1.StorageReports
+	(*StorageReport)(nil),      // 67: gantry.agentrpc.v1.StorageReport
+	(*S3AccessRequest)(nil),    // 68: gantry.agentrpc.v1.S3AccessRequest
+	(*S3AccessResponse)(nil),   // 69: gantry.agentrpc.v1.S3AccessResponse
+	(*S3Volume)(nil),           // 70: gantry.agentrpc.v1.S3Volume
+	(*Credential)(nil),         // 71: gantry.agentrpc.v1.Credential
+	(*Port)(nil),               // 72: gantry.agentrpc.v1.Port
+	(*FullSet)(nil),            // 73: gantry.agentrpc.v1.FullSet
+	(*Difference)(nil),         // 74: gantry.agentrpc.v1.Difference
+	(*Applied)(nil),            // 75: gantry.agentrpc.v1.Applied
+	(*Resync)(nil),             // 76: gantry.agentrpc.v1.Resync
+	(*PodReport)(nil),          // 77: gantry.agentrpc.v1.PodReport
+	(*Reports)(nil),            // 78: gantry.agentrpc.v1.Reports
+	(*ReportsKept)(nil),        // 79: gantry.agentrpc.v1.ReportsKept
+	(*Heartbeat)(nil),          // 80: gantry.agentrpc.v1.Heartbeat
+	(*PodLive)(nil),            // 81: gantry.agentrpc.v1.PodLive
+	(*GPUUse)(nil),             // 82: gantry.agentrpc.v1.GPUUse
+	(*OpenTunnel)(nil),         // 83: gantry.agentrpc.v1.OpenTunnel
+	(*NetworkTarget)(nil),      // 84: gantry.agentrpc.v1.NetworkTarget
+	(*ProbeFrom)(nil),          // 85: gantry.agentrpc.v1.ProbeFrom
+	(*ProbeTo)(nil),            // 86: gantry.agentrpc.v1.ProbeTo
+	(*PortTarget)(nil),         // 87: gantry.agentrpc.v1.PortTarget
+	(*LogTarget)(nil),          // 88: gantry.agentrpc.v1.LogTarget
+	(*ExecTarget)(nil),         // 89: gantry.agentrpc.v1.ExecTarget
+	(*FileTarget)(nil),         // 90: gantry.agentrpc.v1.FileTarget
+	(*Frame)(nil),              // 91: gantry.agentrpc.v1.Frame
+	(*JobsUp)(nil),             // 92: gantry.agentrpc.v1.JobsUp
+	(*WorkerWants)(nil),        // 93: gantry.agentrpc.v1.WorkerWants
+	(*WorkerUnhealthy)(nil),    // 94: gantry.agentrpc.v1.WorkerUnhealthy
+	(*JobReport)(nil),          // 95: gantry.agentrpc.v1.JobReport
+	(*JobsDown)(nil),           // 96: gantry.agentrpc.v1.JobsDown
+	(*JobsHeld)(nil),           // 97: gantry.agentrpc.v1.JobsHeld
+	(*JobHeld)(nil),            // 98: gantry.agentrpc.v1.JobHeld
+	(*JobGiven)(nil),           // 99: gantry.agentrpc.v1.JobGiven
+	(*JobStop)(nil),            // 100: gantry.agentrpc.v1.JobStop
+	(*JobKept)(nil),            // 101: gantry.agentrpc.v1.JobKept
+	nil,                        // 102: gantry.agentrpc.v1.RoutePod.ServingEntry
+	nil,                        // 103: gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	nil,                        // 104: gantry.agentrpc.v1.Assignment.EnvEntry
+	nil,                        // 105: gantry.agentrpc.v1.PodReport.StepsNsEntry
 }
 var file_internal_agentrpc_agentrpc_proto_depIdxs = []int32{
-	5,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
-	7,   // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
-	8,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
-	4,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
-	6,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
-	101, // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
-	11,  // 6: gantry.agentrpc.v1.KeyAnswer.holder:type_name -> gantry.agentrpc.v1.KeyHolder
-	17,  // 7: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
-	32,  // 8: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	16,  // 9: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
-	19,  // 10: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
-	18,  // 11: gantry.agentrpc.v1.RequestsReport.ended:type_name -> gantry.agentrpc.v1.EndpointEnded
-	102, // 12: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
-	32,  // 13: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	47,  // 14: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
-	74,  // 15: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
-	77,  // 16: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
-	79,  // 17: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
-	75,  // 18: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
-	52,  // 19: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	65,  // 20: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
-	36,  // 21: gantry.agentrpc.v1.Up.left:type_name -> gantry.agentrpc.v1.Left
-	56,  // 22: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
-	72,  // 23: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
-	73,  // 24: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
-	78,  // 25: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
-	82,  // 26: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
-	46,  // 27: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
-	45,  // 28: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
-	62,  // 29: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
-	38,  // 30: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
-	39,  // 31: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
-	41,  // 32: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
-	44,  // 33: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
-	15,  // 34: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	40,  // 35: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
-	42,  // 36: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
-	52,  // 37: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
-	48,  // 38: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
+	6,   // 0: gantry.agentrpc.v1.RoutesPart.pods:type_name -> gantry.agentrpc.v1.RoutePod
+	8,   // 1: gantry.agentrpc.v1.RoutesPart.endpoints:type_name -> gantry.agentrpc.v1.RouteEndpoint
+	9,   // 2: gantry.agentrpc.v1.RoutesPart.hosts:type_name -> gantry.agentrpc.v1.RouteHost
+	5,   // 3: gantry.agentrpc.v1.RoutesPart.control:type_name -> gantry.agentrpc.v1.RoutesControl
+	7,   // 4: gantry.agentrpc.v1.RoutePod.settings:type_name -> gantry.agentrpc.v1.RoutePort
+	102, // 5: gantry.agentrpc.v1.RoutePod.serving:type_name -> gantry.agentrpc.v1.RoutePod.ServingEntry
+	12,  // 6: gantry.agentrpc.v1.KeyAnswer.holder:type_name -> gantry.agentrpc.v1.KeyHolder
+	18,  // 7: gantry.agentrpc.v1.GatewayReport.requests:type_name -> gantry.agentrpc.v1.RequestsReport
+	33,  // 8: gantry.agentrpc.v1.GatewayReport.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	17,  // 9: gantry.agentrpc.v1.Gateways.gateways:type_name -> gantry.agentrpc.v1.GatewayAddress
+	20,  // 10: gantry.agentrpc.v1.RequestsReport.endpoints:type_name -> gantry.agentrpc.v1.EndpointDemand
+	19,  // 11: gantry.agentrpc.v1.RequestsReport.ended:type_name -> gantry.agentrpc.v1.EndpointEnded
+	103, // 12: gantry.agentrpc.v1.EndpointDemand.serving:type_name -> gantry.agentrpc.v1.EndpointDemand.ServingEntry
+	33,  // 13: gantry.agentrpc.v1.StatusResponse.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	48,  // 14: gantry.agentrpc.v1.Up.hello:type_name -> gantry.agentrpc.v1.Hello
+	75,  // 15: gantry.agentrpc.v1.Up.applied:type_name -> gantry.agentrpc.v1.Applied
+	78,  // 16: gantry.agentrpc.v1.Up.reports:type_name -> gantry.agentrpc.v1.Reports
+	80,  // 17: gantry.agentrpc.v1.Up.heartbeat:type_name -> gantry.agentrpc.v1.Heartbeat
+	76,  // 18: gantry.agentrpc.v1.Up.resync:type_name -> gantry.agentrpc.v1.Resync
+	53,  // 19: gantry.agentrpc.v1.Up.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	66,  // 20: gantry.agentrpc.v1.Up.storage:type_name -> gantry.agentrpc.v1.StorageReports
+	37,  // 21: gantry.agentrpc.v1.Up.left:type_name -> gantry.agentrpc.v1.Left
+	57,  // 22: gantry.agentrpc.v1.Down.welcome:type_name -> gantry.agentrpc.v1.Welcome
+	73,  // 23: gantry.agentrpc.v1.Down.full:type_name -> gantry.agentrpc.v1.FullSet
+	74,  // 24: gantry.agentrpc.v1.Down.difference:type_name -> gantry.agentrpc.v1.Difference
+	79,  // 25: gantry.agentrpc.v1.Down.reports_kept:type_name -> gantry.agentrpc.v1.ReportsKept
+	83,  // 26: gantry.agentrpc.v1.Down.open_tunnel:type_name -> gantry.agentrpc.v1.OpenTunnel
+	47,  // 27: gantry.agentrpc.v1.Down.beat:type_name -> gantry.agentrpc.v1.Beat
+	46,  // 28: gantry.agentrpc.v1.Down.prefetch:type_name -> gantry.agentrpc.v1.Prefetch
+	63,  // 29: gantry.agentrpc.v1.Down.storage:type_name -> gantry.agentrpc.v1.StorageSet
+	39,  // 30: gantry.agentrpc.v1.Down.network:type_name -> gantry.agentrpc.v1.NetworkSet
+	40,  // 31: gantry.agentrpc.v1.Down.overlay:type_name -> gantry.agentrpc.v1.OverlayChange
+	42,  // 32: gantry.agentrpc.v1.Down.peers:type_name -> gantry.agentrpc.v1.PeerChange
+	45,  // 33: gantry.agentrpc.v1.Down.whole:type_name -> gantry.agentrpc.v1.Whole
+	16,  // 34: gantry.agentrpc.v1.Down.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	41,  // 35: gantry.agentrpc.v1.OverlayChange.put:type_name -> gantry.agentrpc.v1.OverlayMember
+	43,  // 36: gantry.agentrpc.v1.PeerChange.put:type_name -> gantry.agentrpc.v1.HostPeer
+	53,  // 37: gantry.agentrpc.v1.Hello.inventory:type_name -> gantry.agentrpc.v1.Inventory
+	49,  // 38: gantry.agentrpc.v1.Hello.pods:type_name -> gantry.agentrpc.v1.LedgerPod
 	0,   // 39: gantry.agentrpc.v1.Hello.place:type_name -> gantry.agentrpc.v1.Place
-	49,  // 40: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
-	71,  // 41: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
-	49,  // 42: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
-	50,  // 43: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
-	51,  // 44: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
-	55,  // 45: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
-	32,  // 46: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
-	53,  // 47: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
-	54,  // 48: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
-	15,  // 49: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
-	103, // 50: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
-	71,  // 51: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
-	49,  // 52: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
-	70,  // 53: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
-	60,  // 54: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	43,  // 55: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
-	58,  // 56: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
-	59,  // 57: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
-	61,  // 58: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	63,  // 59: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
-	61,  // 60: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
-	64,  // 61: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
-	66,  // 62: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
-	69,  // 63: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
-	60,  // 64: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
-	57,  // 65: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
-	57,  // 66: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
-	104, // 67: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
-	76,  // 68: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
-	80,  // 69: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
-	81,  // 70: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
-	86,  // 71: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
-	87,  // 72: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
-	88,  // 73: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
-	89,  // 74: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
-	83,  // 75: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
-	84,  // 76: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
-	85,  // 77: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
-	92,  // 78: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
-	94,  // 79: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
-	93,  // 80: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
+	50,  // 40: gantry.agentrpc.v1.LedgerPod.need:type_name -> gantry.agentrpc.v1.Resources
+	72,  // 41: gantry.agentrpc.v1.LedgerPod.ports:type_name -> gantry.agentrpc.v1.Port
+	50,  // 42: gantry.agentrpc.v1.Inventory.total:type_name -> gantry.agentrpc.v1.Resources
+	51,  // 43: gantry.agentrpc.v1.Inventory.gpus:type_name -> gantry.agentrpc.v1.GPU
+	52,  // 44: gantry.agentrpc.v1.Inventory.conditions:type_name -> gantry.agentrpc.v1.Condition
+	56,  // 45: gantry.agentrpc.v1.Inventory.tunnel:type_name -> gantry.agentrpc.v1.HostTunnel
+	33,  // 46: gantry.agentrpc.v1.Inventory.certificate:type_name -> gantry.agentrpc.v1.NodeCertificate
+	54,  // 47: gantry.agentrpc.v1.Inventory.fabric:type_name -> gantry.agentrpc.v1.Fabric
+	55,  // 48: gantry.agentrpc.v1.Fabric.ports:type_name -> gantry.agentrpc.v1.FabricPort
+	16,  // 49: gantry.agentrpc.v1.Welcome.gateways:type_name -> gantry.agentrpc.v1.Gateways
+	104, // 50: gantry.agentrpc.v1.Assignment.env:type_name -> gantry.agentrpc.v1.Assignment.EnvEntry
+	72,  // 51: gantry.agentrpc.v1.Assignment.ports:type_name -> gantry.agentrpc.v1.Port
+	50,  // 52: gantry.agentrpc.v1.Assignment.limits:type_name -> gantry.agentrpc.v1.Resources
+	71,  // 53: gantry.agentrpc.v1.Assignment.registry:type_name -> gantry.agentrpc.v1.Credential
+	61,  // 54: gantry.agentrpc.v1.Assignment.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	44,  // 55: gantry.agentrpc.v1.Assignment.overlays:type_name -> gantry.agentrpc.v1.OverlayPlace
+	59,  // 56: gantry.agentrpc.v1.Assignment.member:type_name -> gantry.agentrpc.v1.MemberSetup
+	60,  // 57: gantry.agentrpc.v1.MemberSetup.files:type_name -> gantry.agentrpc.v1.PodFile
+	62,  // 58: gantry.agentrpc.v1.NetworkVolume.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	64,  // 59: gantry.agentrpc.v1.StorageSet.roots:type_name -> gantry.agentrpc.v1.StorageRoot
+	62,  // 60: gantry.agentrpc.v1.StorageRoot.backend:type_name -> gantry.agentrpc.v1.VolumeBackend
+	65,  // 61: gantry.agentrpc.v1.StorageRoot.volumes:type_name -> gantry.agentrpc.v1.StorageVolume
+	67,  // 62: gantry.agentrpc.v1.StorageReports.volumes:type_name -> gantry.agentrpc.v1.StorageReport
+	70,  // 63: gantry.agentrpc.v1.S3AccessResponse.volumes:type_name -> gantry.agentrpc.v1.S3Volume
+	61,  // 64: gantry.agentrpc.v1.S3Volume.volume:type_name -> gantry.agentrpc.v1.NetworkVolume
+	58,  // 65: gantry.agentrpc.v1.FullSet.assignments:type_name -> gantry.agentrpc.v1.Assignment
+	58,  // 66: gantry.agentrpc.v1.Difference.put:type_name -> gantry.agentrpc.v1.Assignment
+	105, // 67: gantry.agentrpc.v1.PodReport.steps_ns:type_name -> gantry.agentrpc.v1.PodReport.StepsNsEntry
+	77,  // 68: gantry.agentrpc.v1.Reports.pods:type_name -> gantry.agentrpc.v1.PodReport
+	81,  // 69: gantry.agentrpc.v1.Heartbeat.pods:type_name -> gantry.agentrpc.v1.PodLive
+	82,  // 70: gantry.agentrpc.v1.PodLive.gpus:type_name -> gantry.agentrpc.v1.GPUUse
+	87,  // 71: gantry.agentrpc.v1.OpenTunnel.port:type_name -> gantry.agentrpc.v1.PortTarget
+	88,  // 72: gantry.agentrpc.v1.OpenTunnel.logs:type_name -> gantry.agentrpc.v1.LogTarget
+	89,  // 73: gantry.agentrpc.v1.OpenTunnel.exec:type_name -> gantry.agentrpc.v1.ExecTarget
+	90,  // 74: gantry.agentrpc.v1.OpenTunnel.files:type_name -> gantry.agentrpc.v1.FileTarget
+	84,  // 75: gantry.agentrpc.v1.OpenTunnel.network:type_name -> gantry.agentrpc.v1.NetworkTarget
+	85,  // 76: gantry.agentrpc.v1.NetworkTarget.probes:type_name -> gantry.agentrpc.v1.ProbeFrom
+	86,  // 77: gantry.agentrpc.v1.ProbeFrom.to:type_name -> gantry.agentrpc.v1.ProbeTo
+	93,  // 78: gantry.agentrpc.v1.JobsUp.wants:type_name -> gantry.agentrpc.v1.WorkerWants
+	95,  // 79: gantry.agentrpc.v1.JobsUp.report:type_name -> gantry.agentrpc.v1.JobReport
+	94,  // 80: gantry.agentrpc.v1.JobsUp.unhealthy:type_name -> gantry.agentrpc.v1.WorkerUnhealthy
 	1,   // 81: gantry.agentrpc.v1.JobReport.kind:type_name -> gantry.agentrpc.v1.JobReport.Kind
-	96,  // 82: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
-	98,  // 83: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
-	99,  // 84: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
-	100, // 85: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
-	97,  // 86: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
-	23,  // 87: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
-	33,  // 88: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
-	25,  // 89: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	27,  // 90: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
-	33,  // 91: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
-	30,  // 92: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
-	28,  // 93: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
-	17,  // 94: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
-	25,  // 95: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
-	33,  // 96: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
-	2,   // 97: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
-	9,   // 98: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
-	14,  // 99: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
-	12,  // 100: gantry.agentrpc.v1.Hosts.Vouch:input_type -> gantry.agentrpc.v1.VouchRequest
-	35,  // 101: gantry.agentrpc.v1.Hosts.Session:input_type -> gantry.agentrpc.v1.Up
-	35,  // 102: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
-	90,  // 103: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
-	91,  // 104: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
-	67,  // 105: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
-	24,  // 106: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
-	34,  // 107: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
-	26,  // 108: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	26,  // 109: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	34,  // 110: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
-	31,  // 111: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
-	29,  // 112: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
-	20,  // 113: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
-	26,  // 114: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
-	34,  // 115: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
-	3,   // 116: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
-	10,  // 117: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
-	20,  // 118: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
-	13,  // 119: gantry.agentrpc.v1.Hosts.Vouch:output_type -> gantry.agentrpc.v1.VouchResponse
-	37,  // 120: gantry.agentrpc.v1.Hosts.Session:output_type -> gantry.agentrpc.v1.Down
-	37,  // 121: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
-	90,  // 122: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
-	95,  // 123: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
-	68,  // 124: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
-	106, // [106:125] is the sub-list for method output_type
-	87,  // [87:106] is the sub-list for method input_type
+	97,  // 82: gantry.agentrpc.v1.JobsDown.held:type_name -> gantry.agentrpc.v1.JobsHeld
+	99,  // 83: gantry.agentrpc.v1.JobsDown.given:type_name -> gantry.agentrpc.v1.JobGiven
+	100, // 84: gantry.agentrpc.v1.JobsDown.stop:type_name -> gantry.agentrpc.v1.JobStop
+	101, // 85: gantry.agentrpc.v1.JobsDown.kept:type_name -> gantry.agentrpc.v1.JobKept
+	98,  // 86: gantry.agentrpc.v1.JobsHeld.jobs:type_name -> gantry.agentrpc.v1.JobHeld
+	24,  // 87: gantry.agentrpc.v1.Join.Join:input_type -> gantry.agentrpc.v1.JoinRequest
+	34,  // 88: gantry.agentrpc.v1.Join.Renew:input_type -> gantry.agentrpc.v1.RenewRequest
+	26,  // 89: gantry.agentrpc.v1.Peer.JoinMember:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	28,  // 90: gantry.agentrpc.v1.Peer.Rejoin:input_type -> gantry.agentrpc.v1.RejoinRequest
+	34,  // 91: gantry.agentrpc.v1.Peer.RenewMember:input_type -> gantry.agentrpc.v1.RenewRequest
+	31,  // 92: gantry.agentrpc.v1.Peer.Status:input_type -> gantry.agentrpc.v1.StatusRequest
+	29,  // 93: gantry.agentrpc.v1.Peer.ReadIndex:input_type -> gantry.agentrpc.v1.ReadIndexRequest
+	18,  // 94: gantry.agentrpc.v1.Peer.Requests:input_type -> gantry.agentrpc.v1.RequestsReport
+	26,  // 95: gantry.agentrpc.v1.Peer.JoinGateway:input_type -> gantry.agentrpc.v1.JoinMemberRequest
+	34,  // 96: gantry.agentrpc.v1.Peer.RenewGateway:input_type -> gantry.agentrpc.v1.RenewRequest
+	3,   // 97: gantry.agentrpc.v1.Routes.Watch:input_type -> gantry.agentrpc.v1.WatchRequest
+	10,  // 98: gantry.agentrpc.v1.Routes.CheckKey:input_type -> gantry.agentrpc.v1.KeyQuestion
+	15,  // 99: gantry.agentrpc.v1.Routes.Report:input_type -> gantry.agentrpc.v1.GatewayReport
+	2,   // 100: gantry.agentrpc.v1.Routes.NoteWrite:input_type -> gantry.agentrpc.v1.FilesWrite
+	13,  // 101: gantry.agentrpc.v1.Hosts.Vouch:input_type -> gantry.agentrpc.v1.VouchRequest
+	36,  // 102: gantry.agentrpc.v1.Hosts.Session:input_type -> gantry.agentrpc.v1.Up
+	36,  // 103: gantry.agentrpc.v1.Link.Session:input_type -> gantry.agentrpc.v1.Up
+	91,  // 104: gantry.agentrpc.v1.Link.Tunnel:input_type -> gantry.agentrpc.v1.Frame
+	92,  // 105: gantry.agentrpc.v1.Link.Jobs:input_type -> gantry.agentrpc.v1.JobsUp
+	68,  // 106: gantry.agentrpc.v1.Link.S3Access:input_type -> gantry.agentrpc.v1.S3AccessRequest
+	25,  // 107: gantry.agentrpc.v1.Join.Join:output_type -> gantry.agentrpc.v1.JoinResponse
+	35,  // 108: gantry.agentrpc.v1.Join.Renew:output_type -> gantry.agentrpc.v1.RenewResponse
+	27,  // 109: gantry.agentrpc.v1.Peer.JoinMember:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	27,  // 110: gantry.agentrpc.v1.Peer.Rejoin:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	35,  // 111: gantry.agentrpc.v1.Peer.RenewMember:output_type -> gantry.agentrpc.v1.RenewResponse
+	32,  // 112: gantry.agentrpc.v1.Peer.Status:output_type -> gantry.agentrpc.v1.StatusResponse
+	30,  // 113: gantry.agentrpc.v1.Peer.ReadIndex:output_type -> gantry.agentrpc.v1.ReadIndexResponse
+	21,  // 114: gantry.agentrpc.v1.Peer.Requests:output_type -> gantry.agentrpc.v1.RequestsWord
+	27,  // 115: gantry.agentrpc.v1.Peer.JoinGateway:output_type -> gantry.agentrpc.v1.JoinMemberResponse
+	35,  // 116: gantry.agentrpc.v1.Peer.RenewGateway:output_type -> gantry.agentrpc.v1.RenewResponse
+	4,   // 117: gantry.agentrpc.v1.Routes.Watch:output_type -> gantry.agentrpc.v1.RoutesPart
+	11,  // 118: gantry.agentrpc.v1.Routes.CheckKey:output_type -> gantry.agentrpc.v1.KeyAnswer
+	21,  // 119: gantry.agentrpc.v1.Routes.Report:output_type -> gantry.agentrpc.v1.RequestsWord
+	11,  // 120: gantry.agentrpc.v1.Routes.NoteWrite:output_type -> gantry.agentrpc.v1.KeyAnswer
+	14,  // 121: gantry.agentrpc.v1.Hosts.Vouch:output_type -> gantry.agentrpc.v1.VouchResponse
+	38,  // 122: gantry.agentrpc.v1.Hosts.Session:output_type -> gantry.agentrpc.v1.Down
+	38,  // 123: gantry.agentrpc.v1.Link.Session:output_type -> gantry.agentrpc.v1.Down
+	91,  // 124: gantry.agentrpc.v1.Link.Tunnel:output_type -> gantry.agentrpc.v1.Frame
+	96,  // 125: gantry.agentrpc.v1.Link.Jobs:output_type -> gantry.agentrpc.v1.JobsDown
+	69,  // 126: gantry.agentrpc.v1.Link.S3Access:output_type -> gantry.agentrpc.v1.S3AccessResponse
+	107, // [107:127] is the sub-list for method output_type
+	87,  // [87:107] is the sub-list for method input_type
 	87,  // [87:87] is the sub-list for extension type_name
 	87,  // [87:87] is the sub-list for extension extendee
 	0,   // [0:87] is the sub-list for field type_name
@@ -8805,8 +8874,8 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 	if File_internal_agentrpc_agentrpc_proto != nil {
 		return
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[3].OneofWrappers = []any{}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[33].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[4].OneofWrappers = []any{}
+	file_internal_agentrpc_agentrpc_proto_msgTypes[34].OneofWrappers = []any{
 		(*Up_Hello)(nil),
 		(*Up_Applied)(nil),
 		(*Up_Reports)(nil),
@@ -8816,7 +8885,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Up_Storage)(nil),
 		(*Up_Left)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[35].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[36].OneofWrappers = []any{
 		(*Down_Welcome)(nil),
 		(*Down_Full)(nil),
 		(*Down_Difference)(nil),
@@ -8831,19 +8900,19 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 		(*Down_Whole)(nil),
 		(*Down_Gateways)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[80].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[81].OneofWrappers = []any{
 		(*OpenTunnel_Port)(nil),
 		(*OpenTunnel_Logs)(nil),
 		(*OpenTunnel_Exec)(nil),
 		(*OpenTunnel_Files)(nil),
 		(*OpenTunnel_Network)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[89].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[90].OneofWrappers = []any{
 		(*JobsUp_Wants)(nil),
 		(*JobsUp_Report)(nil),
 		(*JobsUp_Unhealthy)(nil),
 	}
-	file_internal_agentrpc_agentrpc_proto_msgTypes[93].OneofWrappers = []any{
+	file_internal_agentrpc_agentrpc_proto_msgTypes[94].OneofWrappers = []any{
 		(*JobsDown_Held)(nil),
 		(*JobsDown_Given)(nil),
 		(*JobsDown_Stop)(nil),
@@ -8855,7 +8924,7 @@ func file_internal_agentrpc_agentrpc_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_agentrpc_agentrpc_proto_rawDesc), len(file_internal_agentrpc_agentrpc_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   103,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

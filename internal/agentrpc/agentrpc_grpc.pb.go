@@ -572,9 +572,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Routes_Watch_FullMethodName    = "/gantry.agentrpc.v1.Routes/Watch"
-	Routes_CheckKey_FullMethodName = "/gantry.agentrpc.v1.Routes/CheckKey"
-	Routes_Report_FullMethodName   = "/gantry.agentrpc.v1.Routes/Report"
+	Routes_Watch_FullMethodName     = "/gantry.agentrpc.v1.Routes/Watch"
+	Routes_CheckKey_FullMethodName  = "/gantry.agentrpc.v1.Routes/CheckKey"
+	Routes_Report_FullMethodName    = "/gantry.agentrpc.v1.Routes/Report"
+	Routes_NoteWrite_FullMethodName = "/gantry.agentrpc.v1.Routes/NoteWrite"
 )
 
 // RoutesClient is the client API for Routes service.
@@ -589,6 +590,8 @@ type RoutesClient interface {
 	CheckKey(ctx context.Context, in *KeyQuestion, opts ...grpc.CallOption) (*KeyAnswer, error)
 	// Report tells the leader how a gateway is, and how many requests to endpoints that balance there are.
 	Report(ctx context.Context, in *GatewayReport, opts ...grpc.CallOption) (*RequestsWord, error)
+	// NoteWrite has the leader record that a key's holder writes files into a pod, which the gateway begins when that is on record.
+	NoteWrite(ctx context.Context, in *FilesWrite, opts ...grpc.CallOption) (*KeyAnswer, error)
 }
 
 type routesClient struct {
@@ -638,6 +641,16 @@ func (c *routesClient) Report(ctx context.Context, in *GatewayReport, opts ...gr
 	return out, nil
 }
 
+func (c *routesClient) NoteWrite(ctx context.Context, in *FilesWrite, opts ...grpc.CallOption) (*KeyAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeyAnswer)
+	err := c.cc.Invoke(ctx, Routes_NoteWrite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RoutesServer is the server API for Routes service.
 // All implementations must embed UnimplementedRoutesServer
 // for forward compatibility.
@@ -650,6 +663,8 @@ type RoutesServer interface {
 	CheckKey(context.Context, *KeyQuestion) (*KeyAnswer, error)
 	// Report tells the leader how a gateway is, and how many requests to endpoints that balance there are.
 	Report(context.Context, *GatewayReport) (*RequestsWord, error)
+	// NoteWrite has the leader record that a key's holder writes files into a pod, which the gateway begins when that is on record.
+	NoteWrite(context.Context, *FilesWrite) (*KeyAnswer, error)
 	mustEmbedUnimplementedRoutesServer()
 }
 
@@ -668,6 +683,9 @@ func (UnimplementedRoutesServer) CheckKey(context.Context, *KeyQuestion) (*KeyAn
 }
 func (UnimplementedRoutesServer) Report(context.Context, *GatewayReport) (*RequestsWord, error) {
 	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedRoutesServer) NoteWrite(context.Context, *FilesWrite) (*KeyAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method NoteWrite not implemented")
 }
 func (UnimplementedRoutesServer) mustEmbedUnimplementedRoutesServer() {}
 func (UnimplementedRoutesServer) testEmbeddedByValue()                {}
@@ -737,6 +755,24 @@ func _Routes_Report_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Routes_NoteWrite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FilesWrite)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutesServer).NoteWrite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Routes_NoteWrite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutesServer).NoteWrite(ctx, req.(*FilesWrite))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Routes_ServiceDesc is the grpc.ServiceDesc for Routes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -751,6 +787,10 @@ var Routes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Report",
 			Handler:    _Routes_Report_Handler,
+		},
+		{
+			MethodName: "NoteWrite",
+			Handler:    _Routes_NoteWrite_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,8 @@ type Config struct {
 	Opens func(ctx context.Context, pod fleet.PodID, port int, credential fleet.Secret) bool
 	// Who returns whose key it is, with the quotas that hold for its account.
 	Who func(ctx context.Context, key fleet.Secret) (fleet.Principal, error)
+	// NoteWrite records that the holder of a key writes files into a pod, or says why not.
+	NoteWrite func(ctx context.Context, key fleet.Secret, pod fleet.PodID, address string) error
 	// Requests takes how many requests there are at a gateway.
 	Requests func(from fleet.GatewayID, in *agentrpc.RequestsReport) *agentrpc.RequestsWord
 	Log      *slog.Logger
@@ -97,6 +100,25 @@ func (s *Server) CheckKey(ctx context.Context, in *agentrpc.KeyQuestion) (*agent
 		return out, nil
 	}
 	return refusalOr(&agentrpc.KeyAnswer{}, s.May(ctx, fleet.Secret(in.GetKey()), fleet.EndpointID(in.GetEndpointId())))
+}
+
+// NoteWrite implements agentrpc.RoutesServer.
+func (s *Server) NoteWrite(ctx context.Context, in *agentrpc.FilesWrite) (*agentrpc.KeyAnswer, error) {
+	if _, err := membership.GatewayOf(ctx, s.Store); err != nil {
+		return nil, err
+	}
+	if !s.Node.IsLeader() {
+		return nil, agentrpc.NotLeader(ctx, s.Leader())
+	}
+	if len(in.GetKey()) > maxKey || !fleet.ValidID(in.GetPodId()) {
+		return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized)}, nil
+	}
+	from, _ := netip.ParseAddr(in.GetAddress())
+	address := ""
+	if from.IsValid() {
+		address = from.WithZone("").String()
+	}
+	return refusalOr(&agentrpc.KeyAnswer{}, s.Config.NoteWrite(ctx, fleet.Secret(in.GetKey()), fleet.PodID(in.GetPodId()), address))
 }
 
 // holder is what a gateway is told of who holds a key: what it needs to serve the inside of pods. A pod's own key opens nothing there.
