@@ -78,7 +78,7 @@ func (w *world) listenAs(role pki.Role, id string) *port {
 				return
 			}
 			all.Go(func() {
-				d, err := agentrpc.AcceptData(conn, func(_ pki.Identity, h *agentrpc.DataHello) error {
+				d, err := agentrpc.AcceptData(conn, nil, func(_ pki.Identity, h *agentrpc.DataHello) error {
 					p.hello <- h.GetEpoch()
 					if !p.admit.Load() {
 						return errors.New("not yet")

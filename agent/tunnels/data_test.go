@@ -42,7 +42,7 @@ func (d *desk) dataConn() (scheduler *agentrpc.DataConn, stop func()) {
 			taken <- end{nil, err}
 			return
 		}
-		got, err := agentrpc.AcceptData(conn, func(pki.Identity, *agentrpc.DataHello) error { return nil })
+		got, err := agentrpc.AcceptData(conn, nil, func(pki.Identity, *agentrpc.DataHello) error { return nil })
 		taken <- end{got, err}
 	}()
 	host, err := agentrpc.DialData(d.ctx, store(pki.RoleHost, "h1"), func(ctx context.Context, addr string) (net.Conn, error) {

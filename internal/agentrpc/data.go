@@ -44,6 +44,9 @@ type Frames interface {
 // DataStream is one stream of a data connection, as bytes or as frames.
 type DataStream struct{ *yamux.Stream }
 
+// Window is memory for what a stream's far end may have sent that nobody has read.
+type Window = yamux.MemoryManager
+
 // DataPeer is with whom a host wants a data connection: a scheduler, or the gateway of an id.
 type DataPeer struct {
 	Addr    string // host:port
@@ -88,18 +91,15 @@ func DialData(ctx context.Context, store *pki.Store, dial func(context.Context, 
 	if err == nil && welcome.GetRefused() != "" {
 		err = errors.New(Shortened(welcome.GetRefused(), maxGreeting))
 	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return newDataConn(conn, who, yamux.Server)
+	return newDataConn(conn, who, nil, yamux.Server)
 }
 
-// AcceptData greets a host on a connection of Mux.Data. admit refuses the host with an error, which it is told. On an error the
+// AcceptData greets a host on a connection of Mux.Data. window gives each stream its memory; nil: there is no bound. admit refuses the host with an error, which it is told. On an error the
 // connection is closed.
-func AcceptData(conn net.Conn, admit func(who pki.Identity, hello *DataHello) error) (*DataConn, error) {
+func AcceptData(conn net.Conn, window func() (Window, error), admit func(who pki.Identity, hello *DataHello) error) (*DataConn, error) {
 	who, err := ConnIdentity(conn)
 	if err == nil && who.Role != pki.RoleHost {
 		err = fmt.Errorf("%s has no data connections", who)
@@ -122,15 +122,15 @@ func AcceptData(conn net.Conn, admit func(who pki.Identity, hello *DataHello) er
 	}
 	_ = conn.SetDeadline(time.Time{})
 	Thin(conn, peerUnconfirmed)
-	return newDataConn(conn, who, yamux.Client)
+	return newDataConn(conn, who, window, yamux.Client)
 }
 
-func newDataConn(conn net.Conn, who pki.Identity, end func(net.Conn, *yamux.Config, func() (yamux.MemoryManager, error)) (*yamux.Session, error)) (*DataConn, error) {
+func newDataConn(conn net.Conn, who pki.Identity, window func() (Window, error), end func(net.Conn, *yamux.Config, func() (Window, error)) (*yamux.Session, error)) (*DataConn, error) {
 	config := yamux.DefaultConfig()
 	config.LogOutput = io.Discard // what an end does wrong ends the connection
 	config.MaxIncomingStreams, config.MaxStreamWindowSize = dataStreams, StreamWindow
 	config.KeepAliveInterval, config.MeasureRTTInterval = dataPing, dataPing
-	mux, err := end(conn, config, nil)
+	mux, err := end(conn, config, window)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -45,7 +45,7 @@ func newDataPort(t *testing.T, admit func(pki.Identity, *DataHello) error) *data
 			if err != nil {
 				return
 			}
-			d, _ := AcceptData(conn, admit)
+			d, _ := AcceptData(conn, nil, admit)
 			p.got <- d
 		}
 	}()

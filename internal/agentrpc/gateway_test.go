@@ -43,7 +43,7 @@ func TestAHostConnectsToTheGatewayThatItWasTold(t *testing.T) {
 		go func() {
 			var d *DataConn
 			if conn, err := mux.Data().Accept(); err == nil {
-				d, _ = AcceptData(conn, anyHost)
+				d, _ = AcceptData(conn, nil, anyHost)
 			}
 			done <- d
 		}()

@@ -38,6 +38,7 @@ type Conns struct {
 	store   routes.Store
 	arrived func() // is told of each connection that began; nil: nobody is
 	log     *slog.Logger
+	windows *windows
 
 	mu    sync.Mutex
 	hosts map[fleet.HostID][]*agentrpc.DataConn // oldest first; nil: one that is being greeted
@@ -46,7 +47,7 @@ type Conns struct {
 
 // New returns Conns.
 func New(store routes.Store, arrived func(), log *slog.Logger) *Conns {
-	return &Conns{store: store, arrived: arrived, log: log, hosts: map[fleet.HostID][]*agentrpc.DataConn{}, began: make(chan struct{})}
+	return &Conns{store: store, arrived: arrived, log: log, windows: newWindows(windowsMost), hosts: map[fleet.HostID][]*agentrpc.DataConn{}, began: make(chan struct{})}
 }
 
 // Serve takes hosts' data connections until ctx ends, and ends them then.
@@ -76,7 +77,8 @@ func (c *Conns) Serve(ctx context.Context, ln net.Listener) error {
 func (c *Conns) hold(ctx context.Context, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	var host fleet.HostID
-	d, err := agentrpc.AcceptData(conn, func(who pki.Identity, hello *agentrpc.DataHello) error {
+	window := func() (agentrpc.Window, error) { return &span{windows: c.windows, host: host}, nil }
+	d, err := agentrpc.AcceptData(conn, window, func(who pki.Identity, hello *agentrpc.DataHello) error {
 		if !c.begin(fleet.HostID(who.ID)) {
 			return errManyData
 		}
