@@ -48,7 +48,12 @@ func TestWhatEndedIsToldWhileThereIsTheEndpoint(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- b.Run(ctx) }()
-	defer func() { cancel(); <-over }()
+	defer func() {
+		cancel()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}()
 	want := map[fleet.EndpointID]Ended{"e1": {Completed: 2, Failed: 1}, "e2": {Failed: 1}}
 	for range 2 {
 		if r := <-said; r.Process != b.process || !cmp.Equal(r.Ended, want) {
