@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,4 +186,61 @@ func TestAWriteIsOnRecordFirst(t *testing.T) {
 	if text := <-got; text != "pod00000000001/to an archive" {
 		t.Errorf("the host got %q", text)
 	}
+}
+
+// TestALogEndsWithItsKey: a log that is followed here ends once the memory of a key is over that was deleted.
+func TestALogEndsWithItsKey(t *testing.T) {
+	w := newWorld(t)
+	var deleted atomic.Bool
+	var passed atomic.Int64 // of a key's memory
+	w.g.keys.now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	w.g.keys.ask = func(context.Context, *agentrpc.KeyQuestion) (*agentrpc.KeyAnswer, error) {
+		if deleted.Load() {
+			return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized), Text: "invalid bearer token"}, nil
+		}
+		return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc", Pods: "write"}}, nil
+	}
+	w.told(&agentrpc.RoutesControl{Leader: "127.0.0.1:1"}, &agentrpc.RouteHost{Id: "h1", State: "ready", Epoch: 3})
+	d, err := w.dial(w.certs(w.ca, pki.RoleHost, "h1"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { // the host: a log without lines, until the gateway lets go of it
+		defer close(served)
+		s, err := d.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = s.Reset() }()
+		if _, err := s.RecvAsk(); err == nil && s.Send(&agentrpc.Frame{}) == nil {
+			_, _ = io.Copy(io.Discard, s)
+		}
+	}()
+	defer func() { _ = d.Close(); <-served }()
+	w.soon("the host is connected", func() bool { return w.g.Counts().Hosts == 1 })
+	front := httptest.NewServer(w.g)
+	defer front.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/v2/pods/pod00000000001/logs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	r.Header.Set("Authorization", "Bearer "+keyOf("owner"))
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status)
+	}
+	deleted.Store(true)
+	passed.Store(int64(keyGood))
+	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), `"code":"unauthorized"`) {
+		t.Errorf("the log ends with %q, %v", text, err)
+	}
+	<-served
 }

@@ -80,7 +80,7 @@ func (a *API) registerEventStream(rt route, kinds []fleet.EventKind, operator bo
 		if err != nil {
 			return err
 		}
-		return a.sendEvents(ctx, c, q, rt.scope)
+		return a.sendEvents(ctx, c, q)
 	})
 }
 
@@ -114,7 +114,7 @@ func (c *call) eventKinds(kinds []fleet.EventKind, asked []string, operator bool
 }
 
 // sendEvents answers with events until the reader is gone, the API closes, or the key may not read them any more.
-func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery, scope auth.Scope) error {
+func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery) error {
 	if !a.watches.take(c.who.Account) {
 		return &fleet.Error{Code: fleet.CodeLimited, Msg: fmt.Sprintf("the account follows events more than %d times, or all accounts together do", maxWatches)}
 	}
@@ -145,7 +145,7 @@ func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery, scope
 		case ctx.Err() != nil || c.r.Method == http.MethodHead:
 			return s.end(ctx, nil)
 		case errors.Is(err, context.DeadlineExceeded):
-			if err = a.stillMay(ctx, c, q, scope); err == nil {
+			if err = a.stillMay(ctx, c, q); err == nil {
 				err = s.write("id: " + reader.Place().String() + "\n\n")
 			}
 		default:
@@ -161,18 +161,9 @@ func (a *API) sendEvents(ctx context.Context, c *call, q fleet.EventQuery, scope
 	}
 }
 
-// again returns who the caller is now. It refuses when the key or the session ended, acts in another account, or lacks the scope.
-func (a *API) again(ctx context.Context, c *call, scope auth.Scope) (fleet.Principal, error) {
-	who, err := auth.Principal(c.r.WithContext(ctx), part[KeyChecker](a), auth.Bearer, &scope)
-	if err == nil && who.Account != c.who.Account {
-		err = fleet.Forbidden("the session acts in another account now")
-	}
-	return who, err
-}
-
 // stillMay refuses to go on when the caller is another now, or may not read all that is asked for any more.
-func (a *API) stillMay(ctx context.Context, c *call, q fleet.EventQuery, scope auth.Scope) error {
-	who, err := a.again(ctx, c, scope)
+func (a *API) stillMay(ctx context.Context, c *call, q fleet.EventQuery) error {
+	who, err := a.again(ctx, c)
 	for _, kind := range q.Kinds {
 		if err == nil && !q.Operator {
 			err = auth.Require(who, auth.Read(fleet.EventKinds()[kind]))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -39,6 +40,7 @@ const (
 // pace holds the waits of what stays open; tests shorten them.
 type pace struct {
 	measure time.Duration // between measures of a pod
+	again   time.Duration // until who follows a log or runs a program is asked for again
 	first   time.Duration // for the first message of an exec session
 	ping    time.Duration // between two pings of an exec session, or signs of life of a stream of events
 	pong    time.Duration // for the answer to one
@@ -46,7 +48,7 @@ type pace struct {
 }
 
 func defaultPace() pace {
-	return pace{measure: 5 * time.Second, first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
+	return pace{measure: 5 * time.Second, again: 2 * time.Second, first: 10 * time.Second, ping: keepAlive, pong: 10 * time.Second, stall: 60 * time.Second}
 }
 
 func checkExec(in *v2.ExecRequest) []string {
@@ -72,7 +74,7 @@ func (a *API) registerExec() {
 			"an ExecRequest as JSON. All others are binary, both ways: one byte for the channel, then data. From the client: 0 input, 4 a new size of the terminal (ExecSize as JSON), " +
 			"5 the end of the input. From the server: 1 output, 2 error output, 3 the end, as JSON `{\"code\",\"error\"?}`, which is the last message before a normal " +
 			"close; error is there when the program could not run or was lost, and code then means nothing. A message has at most 1 MiB. When the client " +
-			"leaves, the program is killed.\n\n" +
+			"leaves, or its key or session ends, the program is killed.\n\n" +
 			"400: the request asks for no WebSocket. 404: there is no such pod. 409: it does not run. 429: the account has more than 64 sessions open.",
 		scope: insideScope, limit: limit.PerAccount, status: http.StatusSwitchingProtocols,
 		params: []*huma.Param{podIDParam()}, errors: []int{http.StatusConflict},
@@ -110,7 +112,13 @@ func (a *API) execPod(ctx context.Context, c *call, rules execRules) error {
 		return nil //nolint:nilerr // Accept has answered
 	}
 	conn.SetReadLimit(maxMessage)
-	err = newExecSocket(conn, rules, a.pace).hold(ctx, a.closed, func(ctx context.Context, req fleet.ExecRequest) (fleet.ExecSession, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	refused := make(chan error, 1)
+	var watch sync.WaitGroup
+	watch.Go(func() { refused <- a.untilRefused(ctx, c) })
+	defer watch.Wait()
+	defer cancel()
+	err = newExecSocket(conn, rules, a.pace).hold(ctx, refused, func(ctx context.Context, req fleet.ExecRequest) (fleet.ExecSession, error) {
 		return part[InsideService](a).ExecPod(ctx, c.who, id, req)
 	})
 	switch code := fleet.CodeOf(err); {

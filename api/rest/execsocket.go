@@ -52,14 +52,13 @@ type execSocket struct {
 // start starts the process.
 type start func(ctx context.Context, req fleet.ExecRequest) (fleet.ExecSession, error)
 
-// hold serves the client until the process ends, the client leaves or the API closes. It returns what went wrong; the
-// client was told of it.
-func (s *execSocket) hold(ctx context.Context, closed <-chan struct{}, begin start) error {
+// hold serves the client until the process ends, the client leaves or is refused. It returns what went wrong; the client was told of it.
+func (s *execSocket) hold(ctx context.Context, refused <-chan error, begin start) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { s.read(ctx) })
 	all.Go(func() { s.ping(ctx) })
-	err := s.serve(ctx, closed, begin)
+	err := s.serve(ctx, refused, begin)
 	close(s.done)
 	status := websocket.StatusNormalClosure
 	if errors.Is(err, errClosing) {
@@ -75,8 +74,8 @@ func (s *execSocket) hold(ctx context.Context, closed <-chan struct{}, begin sta
 }
 
 // serve returns why the client has still to be told how the process ended; nil when it has not.
-func (s *execSocket) serve(ctx context.Context, closed <-chan struct{}, begin start) error {
-	req, err := s.first(closed)
+func (s *execSocket) serve(ctx context.Context, refused <-chan error, begin start) error {
+	req, err := s.first(refused)
 	if err != nil {
 		return err
 	}
@@ -101,13 +100,12 @@ func (s *execSocket) serve(ctx context.Context, closed <-chan struct{}, begin st
 		return err
 	case <-s.gone:
 		return nil
-	case <-closed:
+	case err := <-refused:
+		return err
 	case <-ctx.Done():
+		return errClosing
 	}
-	return errClosing
 }
-
-var errClosing = fleet.Unavailable("this scheduler shuts down", nil)
 
 // lastWords is the last frame of a session that failed.
 func lastWords(err error) fleet.ExecFrame {
@@ -120,7 +118,7 @@ func lastWords(err error) fleet.ExecFrame {
 }
 
 // first waits for the message that asks for a process.
-func (s *execSocket) first(closed <-chan struct{}) (fleet.ExecRequest, error) {
+func (s *execSocket) first(refused <-chan error) (fleet.ExecRequest, error) {
 	late := time.NewTimer(s.pace.first)
 	defer late.Stop()
 	select {
@@ -130,8 +128,8 @@ func (s *execSocket) first(closed <-chan struct{}) (fleet.ExecRequest, error) {
 		return fleet.ExecRequest{}, malformed("the first message did not come in time")
 	case <-s.gone:
 		return fleet.ExecRequest{}, errClosing
-	case <-closed:
-		return fleet.ExecRequest{}, errClosing
+	case err := <-refused:
+		return fleet.ExecRequest{}, err
 	}
 }
 

@@ -11,3 +11,6 @@ func (a *API) SetMeasure(every time.Duration) { a.pace.measure = every }
 
 // SetPing sets the time between two signs of life of what stays open. Nothing may be open.
 func (a *API) SetPing(every time.Duration) { a.pace.ping = every }
+
+// SetAgain sets how long it takes until who follows a log or runs a program is asked for again. Nothing may be open.
+func (a *API) SetAgain(every time.Duration) { a.pace.again = every }

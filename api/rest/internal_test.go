@@ -77,12 +77,11 @@ func TestUncheckableSchemaFails(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	for length, comments := range map[time.Duration]int{time.Second: 0, 61 * time.Second: 4} {
 		synctest.Test(t, func(t *testing.T) {
-			a := newAPI(Config{Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithTimeout(t.Context(), length)
 			defer cancel()
 			w := httptest.NewRecorder()
-			lines, ended := make(chan fleet.LogLine), make(chan error)
-			if err := a.copyLines(ctx, &stream{w: w, rc: http.NewResponseController(w)}, lines, ended); err != nil {
+			lines, none := make(chan fleet.LogLine), make(chan error)
+			if err := copyLines(ctx, &stream{w: w, rc: http.NewResponseController(w)}, lines, none, none); err != nil {
 				t.Error(err)
 			}
 			if w.Code != http.StatusOK || !w.Flushed {

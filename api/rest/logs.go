@@ -3,9 +3,11 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,7 +33,7 @@ const (
 	textLogs = "Each event has `id: <time>/<sequence>` and " +
 		"`data: {\"source\":\"container|system\",\"line\":\"…\",\"ts\":\"…\"}`. Last-Event-ID beats since, which beats tail. The stream stays open " +
 		"for new lines unless follow=false; a comment is sent every 15 seconds. When the log fails after it began, an event named error " +
-		"with a problem as its data is the last one.\n\n"
+		"with a problem as its data is the last one; so it does when the key or the session ends.\n\n"
 	textLogErrors = " 429: the account follows more than 64 logs. 503: the host cannot be reached."
 )
 
@@ -99,7 +101,9 @@ func (a *API) sendLog(ctx context.Context, c *call, read func(context.Context, f
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // else the server ends the request after its read limit
 
 	ctx, cancel := context.WithCancel(ctx)
-	lines, ended := make(chan fleet.LogLine), make(chan error, 1)
+	lines, ended, refused := make(chan fleet.LogLine), make(chan error, 1), make(chan error, 1)
+	var watch sync.WaitGroup
+	watch.Go(func() { refused <- a.untilRefused(ctx, c) })
 	go func() { // ends when cancelled, and is waited for
 		ended <- read(ctx, func(l fleet.LogLine) error {
 			select {
@@ -113,17 +117,17 @@ func (a *API) sendLog(ctx context.Context, c *call, read func(context.Context, f
 	}()
 	defer func() {
 		cancel()
+		watch.Wait()
 		for range ended { // closed when the goroutine is done
 			continue
 		}
 	}()
 	s := &stream{w: c.w, rc: http.NewResponseController(c.w)}
-	return a.copyLines(ctx, s, lines, ended)
+	return copyLines(ctx, s, lines, ended, refused)
 }
 
-// copyLines writes lines until the log ends, the reader is gone or the API closes. It returns an
-// error only while nothing was written.
-func (a *API) copyLines(ctx context.Context, s *stream, lines <-chan fleet.LogLine, ended <-chan error) error {
+// copyLines writes lines until the log ends, or the reader is gone or refused. It returns an error only while nothing was written.
+func copyLines(ctx context.Context, s *stream, lines <-chan fleet.LogLine, ended, refused <-chan error) error {
 	begin, idle := time.NewTimer(firstLine), time.NewTicker(keepAlive)
 	defer begin.Stop()
 	defer idle.Stop()
@@ -136,10 +140,13 @@ func (a *API) copyLines(ctx context.Context, s *stream, lines <-chan fleet.LogLi
 			err = s.begin()
 		case <-idle.C:
 			err = s.write(": keep-alive\n\n")
-		case <-a.closed:
-			return nil
 		case <-ctx.Done():
 			return nil
+		case err := <-refused:
+			if errors.Is(err, errClosing) {
+				return nil
+			}
+			return s.end(ctx, err)
 		case err := <-ended:
 			return s.end(ctx, err)
 		}

@@ -33,11 +33,11 @@ func (a *API) registerMeasures() {
 			Schema: &huma.Schema{Type: huma.TypeString}, Example: "data: {\"at\":\"2026-10-01T12:00:00.000Z\",\"runtime\":null}\n\n",
 		}},
 	}
-	a.serve(op, rt, func(ctx context.Context, c *call) error { return a.sendMeasures(ctx, c, rt.scope) })
+	a.serve(op, rt, a.sendMeasures)
 }
 
 // sendMeasures answers with measures until the reader is gone, the API closes, or the key may not read the pod any more.
-func (a *API) sendMeasures(ctx context.Context, c *call, scope auth.Scope) error {
+func (a *API) sendMeasures(ctx context.Context, c *call) error {
 	id, err := pathID[fleet.PodID](c, "pod")
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (a *API) sendMeasures(ctx context.Context, c *call, scope auth.Scope) error
 		case <-ctx.Done():
 			return nil
 		}
-		if _, err := a.again(ctx, c, scope); err != nil {
+		if _, err := a.again(ctx, c); err != nil {
 			return s.end(ctx, err)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 // paced serves one exec session with short waits; the program does nothing until it is killed.
 func paced(t *testing.T, p pace) (conn *websocket.Conn, killed chan struct{}) {
 	t.Helper()
-	a := newAPI(Config{})
 	rules := execRules{request: ruleOf[v2.ExecRequest](t), size: ruleOf[v2.ExecSize](t)}
 	killed = make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +27,7 @@ func paced(t *testing.T, p pace) (conn *websocket.Conn, killed chan struct{}) {
 			t.Error(err)
 			return
 		}
-		_ = newExecSocket(c, rules, p).hold(r.Context(), a.closed, func(context.Context, fleet.ExecRequest) (fleet.ExecSession, error) {
+		_ = newExecSocket(c, rules, p).hold(r.Context(), nil, func(context.Context, fleet.ExecRequest) (fleet.ExecSession, error) {
 			return &idleSession{killed: killed}, nil
 		})
 	}))

@@ -53,10 +53,11 @@ type none struct{}
 
 // call is one request, after limit, key, scope, parameters and body were found good.
 type call struct {
-	who  fleet.Principal
-	args args
-	r    *http.Request // of a call by another face: as if it had come to this route
-	w    http.ResponseWriter
+	who   fleet.Principal
+	scope auth.Scope // of the route
+	args  args
+	r     *http.Request // of a call by another face: as if it had come to this route
+	w     http.ResponseWriter
 
 	status int // of success, where it is not the route's
 }
@@ -179,7 +180,7 @@ func (a *API) serve(op *huma.Operation, rt route, f func(context.Context, *call)
 	a.huma.Adapter().Handle(op, func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
 		ctx, attempt := fleet.WithAttempt(r.Context())
-		c := &call{r: r, w: w}
+		c := &call{r: r, w: w, scope: rt.scope}
 		err := func() (err error) {
 			if c.who, err = a.admit(w, r, rt.scope); err != nil {
 				return err
