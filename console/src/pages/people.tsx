@@ -1,5 +1,6 @@
 // The page of who is signed in, that which lets command lines in, and, for operators, that of people.
-import { useEffect, useState } from 'preact/hooks'
+import qrcode from 'qrcode-generator'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { address, all, ApiError, call, json, type Schemas } from '../api'
 import { Asking, Once } from '../parts/noun'
 import { forget, me, whoami, type Me } from '../signin'
@@ -18,6 +19,19 @@ function newSecret(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(32)), (b) => letters[b & 31]).join('')
 }
 
+/** A text as a QR picture, dark on light in all colours: cameras read no other. */
+function Picture({ of: text, label }: { of: string; label: string }) {
+  const [size, path] = useMemo(() => {
+    const code = qrcode(0, 'M')
+    code.addData(text)
+    code.make()
+    const n = code.getModuleCount()
+    const dark = Array.from({ length: n * n }, (_, i) => (code.isDark(Math.floor(i / n), i % n) ? `M${(i % n) + 4} ${Math.floor(i / n) + 4}h1v1h-1z` : ''))
+    return [n + 8, dark.join('')] as const
+  }, [text])
+  return <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" aria-label={label} shape-rendering="crispEdges"><rect width={size} height={size} fill="#fff" /><path d={path} fill="#000" /></svg>
+}
+
 function Codes({ person, done }: { person: Me; done(text: string): Promise<void> }) {
   const [made] = useState(newSecret)
   const set = (keep: boolean) => async (read: (name: string) => string) => {
@@ -28,7 +42,8 @@ function Codes({ person, done }: { person: Me; done(text: string): Promise<void>
   const url = `otpauth://totp/Gantry:${encodeURIComponent(person.login)}?secret=${made}&issuer=Gantry`
   return (
     <Asking label="Need codes" act={set(true)}>
-      <p>Add this secret to your authenticator, as text or <a href={url}>as a link</a>, and type the code that it shows.</p>
+      <p>Add this secret to your authenticator, as a picture, as text or <a href={url}>as a link</a>, and type the code that it shows.</p>
+      <Picture of={url} label="The secret for a camera" />
       <div class="cli"><code class="totp">{made}</code><Copy text={made} /></div>
       {whose(person.login)}{secret('password', 'Password')}{code}
     </Asking>
