@@ -33,6 +33,7 @@ type Config struct {
 	Agents        int      // each of several is a host with a network of its own; 0: as the folder has, else 1
 	Overcommit    int      // offer processors, memory and disk so many times; 0 leaves it to the agent
 	ModelHub      string   // address that agents fetch models from; empty: they keep none
+	SchedulerArgs []string // beside those that dev gives
 	S3            string   // HOST:PORT at which network volumes are served over S3; empty: nowhere
 	Binaries      Binaries
 	StateHome     string    // folder of the pointer to the last dev.json; empty: none is written

@@ -77,6 +77,7 @@ func (d *dev) startScheduler(ctx context.Context, p part) {
 	if d.cfg.ModelHub != "" {
 		c.args = append(c.args, "--model-hub", d.cfg.ModelHub)
 	}
+	c.args = append(c.args, d.cfg.SchedulerArgs...)
 	d.schedulers = append(d.schedulers, c)
 	c.start(ctx)
 }

@@ -26,6 +26,7 @@ type devCmd struct {
 	Agents       int      `placeholder:"N" help:"Number of agents, 1 to 16; 1 when not given. Each of several is a host of its own, in a network namespace."`
 	ModelHub     string   `placeholder:"URL" help:"Address that models of endpoints are fetched from, such as https://huggingface.co. Each host keeps 1 GB of them; none when not given."`
 	S3           string   `name:"s3" placeholder:"HOST:PORT" help:"Serve network volumes over S3 at this address; not when not given."`
+	SchedulerArg []string `sep:"none" placeholder:"ARG" help:"Give each scheduler this argument, too, for example --scheduler-arg=--oidc-issuer=https://id.example.com. May be repeated."`
 	Overcommit   int      `default:"16" placeholder:"N" help:"Offer this machine's processors, memory and disk N times, so that a small one has room for several pods."`
 	MoreArchives []string `arg:"" optional:"" hidden:"" name:"file"`
 }
@@ -35,7 +36,7 @@ func (cmd devCmd) Run(ctx context.Context, a *app) error {
 	cfg := dev.Config{
 		DataDir: cmd.DataDir, Listen: cmd.Listen, DataCenter: cmd.DataCenter, SimulateGPUs: cmd.SimulateGPUs,
 		Containerd: cmd.Containerd, ImageArchives: append(cmd.ImageArchive, cmd.MoreArchives...),
-		Schedulers: cmd.Schedulers, Gateways: cmd.Gateways, Agents: cmd.Agents, S3: cmd.S3, ModelHub: cmd.ModelHub, Overcommit: cmd.Overcommit, StateHome: a.stateHome(), Out: a.out, Log: slog.New(slog.NewTextHandler(a.err, nil)), Version: version,
+		Schedulers: cmd.Schedulers, Gateways: cmd.Gateways, Agents: cmd.Agents, S3: cmd.S3, ModelHub: cmd.ModelHub, SchedulerArgs: cmd.SchedulerArg, Overcommit: cmd.Overcommit, StateHome: a.stateHome(), Out: a.out, Log: slog.New(slog.NewTextHandler(a.err, nil)), Version: version,
 	}
 	if cfg.DataDir == "" {
 		if cfg.StateHome == "" {
