@@ -23,7 +23,7 @@ export type Live = 'connecting' | 'live' | 'broken' | 'refused'
 export const live = store<Live>('connecting')
 
 /** A stream of events that is open while somebody listens. */
-class Stream {
+export class Stream {
   private listeners = new Set<Listener>()
   private stop?: () => void
   private ready = false

@@ -23,6 +23,7 @@ const fleet = () => import('./pages/fleet')
 const gateways = () => import('./pages/gateways')
 const alerts = () => import('./pages/alerts')
 const operator = () => import('./pages/operator')
+const catalog = () => import('./pages/catalog')
 const clusters = () => import('./pages/clusters')
 const pods = () => import('./pages/pods')
 const people = () => import('./pages/people')
@@ -62,6 +63,9 @@ export const routes: Place[] = [
   place('/people', 'People', () => people().then((m) => m.People), { operator: true }),
   place('/accounts/:id', '', () => operator().then((m) => m.AccountPage), { operator: true }),
   place('/prices', 'Prices', () => operator().then((m) => m.Prices), { operator: true }),
-  place('/backends', 'Backends', () => fleet().then((m) => m.Backends), { operator: true }),
+  place('/backends', 'Backends', () => catalog().then((m) => m.Backends), { operator: true }),
+  place('/data-centers', 'Data centers', () => catalog().then((m) => m.DataCenters), { operator: true }),
+  place('/models', 'Public models', () => catalog().then((m) => m.Models), { operator: true }),
+  place('/public-templates', 'Public templates', () => catalog().then((m) => m.PublicTemplates), { operator: true }),
   place('/fleet-activity', 'Fleet activity', () => account().then((m) => m.FleetActivity), { operator: true }),
 ]

@@ -17,7 +17,7 @@ function New({ done }: { done(): void }) {
       await call('post', '/v2/clusters', {
         once: crypto.randomUUID(), body: {
           name: read('name'), type: read('type') as Cluster['type'], compute: { gpuTypeId: read('gpu'), gpuCountPerPod: Number(read('each')), podCount: Number(read('pods')) },
-          ...(read('image') && { image: read('image') }), onFailure: read('failure') as Cluster['onFailure'],
+          ...(read('image') && { image: read('image') }), ...(read('args') && { args: read('args') }), onFailure: read('failure') as Cluster['onFailure'],
         },
       })
       done()
@@ -31,6 +31,7 @@ function New({ done }: { done(): void }) {
         <Field label="When a pod fails"><select name="failure"><option value="none">nothing</option><option value="restart">restart all</option><option value="stop">stop all</option></select></Field>
       </div>
       <Field label="Image"><input name="image" class="mono" placeholder="docker.io/me/train:1" /></Field>
+      <Field label="Arguments"><input name="args" class="mono" placeholder="python train.py" /></Field>
     </Asking>
   )
 }

@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks'
-import { call, json, type Schemas } from '../api'
+import { call, type Schemas } from '../api'
 import { size } from '../format'
 import { ofFleet, useLive, useOnce, useRows } from '../live'
 import { attempt, Badge, Bar, Card, Cli, Dialog, Empty, Facts, Failure, Link, Page, Stat, Sure, Table, When, type Column } from '../ui'
@@ -196,19 +196,6 @@ export function Schedulers() {
       </>}
       {ca.value && <Card title="Certificate authorities"><table class="plain"><tbody>{ca.value.cas.map((x) => <tr key={x.digest}><td class="mono">{x.digest.slice(0, 24)}…</td><td>{x.state}</td><td>ends <When at={x.notAfter} /></td></tr>)}</tbody></table>{ca.value.step && <p class="note">{ca.value.step}: {ca.value.waiting} of {ca.value.total} nodes are waited for.</p>}</Card>}
       <Cli line="gantry raft members" />
-    </Page>
-  )
-}
-
-export function Backends() {
-  const list = useRows<Schemas['Backend']>('/admin/v1/volume-backends', 'backends', { kind: 'volume-backend', id: (b) => b.id, stream: ofFleet })
-  return (
-    <Page wide title="Volume backends"><Failure of={list.error} />
-      <Table label="backends" rows={list.rows} loading={list.loading} id={(b) => b.id} text={(b) => `${b.id} ${b.kind} ${b.dataCenterId}`} empty={<Empty title="There is no storage for network volumes yet." cli="gantry admin volume-backend create fast --help" />} columns={[
-        { name: 'Backend', narrow: true, cell: (b) => b.id }, { name: 'Kind', narrow: true, cell: (b) => b.kind }, { name: 'Data center', cell: (b) => b.dataCenterId }, { name: 'Tier', cell: (b) => b.type.toLowerCase() }, { name: 'Volumes', number: true, cell: (b) => b.volumes }, { name: 'Sizes, GB', number: true, cell: (b) => b.sizeGb },
-        { name: 'Sizes are', cell: (b) => b.quota }, { name: 'Problem', cell: (b) => (b.problem ? <span class="bad">{b.problem}</span> : 'none') },
-        { name: 'New volumes', cell: (b) => <button type="button" onClick={() => void attempt('The backend was changed.', () => json('PATCH', `/admin/v1/volume-backends/${encodeURIComponent(b.id)}`, { closed: !b.closed }).then(list.reload))}>{b.closed ? 'Let in' : 'Keep away'}</button> },
-      ]} />
     </Page>
   )
 }

@@ -89,16 +89,11 @@ function TemplateForm({ of: t, done }: { of?: Template; done(): void }) {
   )
 }
 
-function ChangeTemplate({ of: t }: { of: Template }) {
-  const [open, set] = useState(false)
-  return <><button type="button" onClick={() => set(true)}>Change</button>{open && <Dialog title={`Change ${t.name}`} close={() => set(false)}><TemplateForm of={t} done={() => set(false)} /></Dialog>}</>
-}
-
 export const Templates = () => (
   <NounPage<Template> of={{
     title: 'Templates', one: 'template', url: '/v2/templates', field: 'templates', kind: 'template', id: (t) => t.id, name: (t) => t.name, text: (t) => `${t.name} ${t.image} ${t.id}`,
     empty: ['You have no templates. A template is what a pod is made from, under a name.', 'gantry template create train docker.io/me/train:1 --port 8888/http'],
-    loses: 'Pods and endpoints made from it go on.', Form: TemplateForm,
+    loses: 'Pods and endpoints made from it go on.', Form: TemplateForm, changes: true,
     columns: [
       { name: 'Name', narrow: true, sort: (t) => t.name, cell: (t) => <span title={t.id}>{t.name}</span> },
       { name: 'Image', sort: (t) => t.image, cell: (t) => <code>{t.image}</code> },
@@ -107,7 +102,6 @@ export const Templates = () => (
       { name: 'Ports', cell: (t) => t.ports.join(', ') || '–' },
       { name: 'Public', cell: (t) => (t.public ? 'yes' : 'no') },
       { name: 'Created', sort: (t) => t.createdAt, cell: (t) => <When at={t.createdAt} /> },
-      { name: 'Change', cell: (t) => <ChangeTemplate of={t} /> },
       { name: 'Use', narrow: true, cell: (t) => <Link class="button" to={t.serverless ? `/endpoints/new?template=${t.id}` : `/pods/new?template=${t.id}`}>Use</Link> },
     ],
   }} />
@@ -135,6 +129,9 @@ export const Secrets = () => (
   }} />
 )
 
+const Days = () => <Field label="Ends after days" hint="Empty: never."><input name="days" type="number" min={1} /></Field>
+const after = (days: string) => days && { expiresAt: new Date(Date.now() + Number(days) * 86400000).toISOString() }
+
 const groups = ['pods', 'serverless', 'templates', 'networkVolumes', 'registries', 'catalog', 'billing', 'account', 'graphql', 's3'] as const
 
 function NewKey({ done }: { done(shown: preact.ComponentChildren): void }) {
@@ -143,11 +140,10 @@ function NewKey({ done }: { done(shown: preact.ComponentChildren): void }) {
   const endpoints = useLive<Schemas['EndpointList']>(invoke === 'some' ? '/v2/serverless' : null, () => false)
   return (
     <Asking act={async (read, all) => {
-      const days = Number(read('days'))
       const permissions = Object.fromEntries(groups.map((g) => [g, read(g)]).filter(([, a]) => a))
       const made = await call('post', '/v2/account/keys', {
         body: {
-          name: read('name'), preset: preset as 'all', ...(Object.keys(permissions).length > 0 && { permissions }), ...(days && { expiresAt: new Date(Date.now() + days * 86400000).toISOString() }),
+          name: read('name'), preset: preset as 'all', ...(Object.keys(permissions).length > 0 && { permissions }), ...after(read('days')),
           ...(preset === 'restricted' && invoke !== 'none' && { invoke: invoke === 'all' ? 'all' as const : all('endpoint') }),
         },
       })
@@ -156,7 +152,7 @@ function NewKey({ done }: { done(shown: preact.ComponentChildren): void }) {
       <Field label="Name"><input name="name" required autoFocus /></Field>
       <div class="columns">
         <Field label="May do"><select name="preset" value={preset} onChange={(e) => pick(e.currentTarget.value)}><option value="all">Everything in this account</option><option value="readOnly">Read alone</option><option value="restricted">Only what is chosen below</option></select></Field>
-        <Field label="Ends after days" hint="Empty: never."><input name="days" type="number" min={1} /></Field>
+        <Days />
       </div>
       <details open={preset === 'restricted'}><summary>Groups of routes</summary>
         <div class="columns">{groups.map((g) => <Field key={g} label={g.replace(/([A-Z])/g, ' $1').toLowerCase()}><select name={g}><option value="">{preset === 'restricted' ? 'none' : 'as above'}</option>{preset !== 'restricted' && <option>none</option>}<option>read</option><option>write</option></select></Field>)}</div>
@@ -212,10 +208,11 @@ export const S3Keys = () => (
     empty: ['You have no S3 keys. They give S3 clients access to the files of network volumes.', 'gantry s3-key create me'], loses: 'Clients that use it are refused within a minute.',
     Form: ({ done }) => (
       <Asking act={async (read) => {
-        const made = await call('post', '/v2/s3-keys', { body: { name: read('name'), readOnly: read('only') === 'on' } })
+        const made = await call('post', '/v2/s3-keys', { body: { name: read('name'), readOnly: read('only') === 'on', ...after(read('days')) } })
         done(<><p>Access key: <code>{made.key.id}</code></p><Once what="The secret access key" text={made.secretAccessKey} /></>)
       }}>
         <Field label="Name"><input name="name" required autoFocus /></Field>
+        <Days />
         <label class="check"><input type="checkbox" name="only" />Read alone</label>
       </Asking>
     ),
