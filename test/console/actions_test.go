@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -84,32 +85,88 @@ func sure(button, word string) func(*testing.T, *browser.Browser) {
 	}
 }
 
+// inRow presses a button of the row of a list whose first cell says name.
+func inRow(b *browser.Browser, name, button string) {
+	find := fmt.Sprintf(`[...([...document.querySelectorAll("tr")].find((r) => r.querySelector("td")?.innerText.trim() === %q)?.querySelectorAll("button") ?? [])].find((e) => e.innerText === %q)`, name, button)
+	b.Wait("!!" + find)
+	b.Eval(find + ".click(); 1")
+	b.Wait(`document.querySelector("dialog[open]")`)
+}
+
+// deletes deletes what the row of a list is about.
+func deletes(name string) func(*testing.T, *browser.Browser) {
+	return func(_ *testing.T, b *browser.Browser) {
+		inRow(b, name, "Delete")
+		press(b, "Delete")
+	}
+}
+
+// joined are the host and the gateway that only joined: no process runs as either.
+type joined struct{ host, gateway string }
+
+// join has a host and a gateway join.
+func join(t *testing.T) (out joined) {
+	t.Helper()
+	var cluster struct{ Members []struct{ Address string } }
+	ask(t, suite.info.AdminKey, "GET", "/admin/v1/cluster", nil, &cluster)
+	run := func(tokens, name, program string, args ...string) {
+		var made struct{ Token string }
+		ask(t, suite.info.AdminKey, "POST", tokens, map[string]string{"dataCenterId": suite.info.DataCenterID}, &made)
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(made.Token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--data-dir", filepath.Join(t.TempDir(), name), "--scheduler", cluster.Members[0].Address, "--name", name, "--token-file", file)
+		if text, err := exec.CommandContext(t.Context(), suite.site.Binary(program), args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, text)
+		}
+	}
+	run("/admin/v1/hosts/tokens", "made-host", "gantry-agent", "join")
+	run("/admin/v1/gateways/tokens", "made-gateway", "gantry-scheduler", "gateway", "join", "--address", "127.0.0.1:9")
+	var list struct {
+		Hosts, Gateways []struct{ ID, Name string }
+	}
+	for _, path := range []string{"/admin/v1/hosts", "/admin/v1/gateways"} {
+		ask(t, suite.info.AdminKey, "GET", path, nil, &list)
+	}
+	for _, h := range list.Hosts {
+		if h.Name == "made-host" {
+			out.host = h.ID
+		}
+	}
+	for _, g := range list.Gateways {
+		if g.Name == "made-gateway" {
+			out.gateway = g.ID
+		}
+	}
+	return out
+}
+
+// newEndpoint makes a queue endpoint of the sample worker.
+func newEndpoint(t *testing.T, name string) string {
+	t.Helper()
+	var made struct{ ID string }
+	ask(t, suite.info.APIKey, "POST", "/v2/serverless", map[string]any{
+		"name": name, "image": "localhost/hello-worker:1", "type": "QUEUE", "cpu": []map[string]any{{"id": "cpu3c", "vcpuCount": 2}},
+		"scaling": map[string]any{"type": "QUEUE_DELAY", "queueDelay": 4},
+	}, &made)
+	return made.ID
+}
+
 // notHere are the operations that need what this test has not, with the test that shows them instead, or why there is none.
 var notHere = map[string]string{
 	"POST /v2/pods":                              "TestAJourney",
 	"POST /v2/pods/{id}/action":                  "TestAJourney",
 	"POST /admin/v1/hosts/{id}/drain":            "TestAnOperatorDrainsAHost",
 	"POST /admin/v1/hosts/{id}/uncordon":         "TestAnOperatorDrainsAHost",
-	"POST /admin/v1/hosts/{id}/fence":            "it would end the host that the other tests use",
-	"DELETE /admin/v1/hosts/{id}":                "as fence",
-	"POST /admin/v1/hosts/{id}/ack-alarm":        "no host has an alarm",
-	"POST /admin/v1/hosts/{id}/gpus/{gpu}/clear": "no simulated GPU is sick",
-	"POST /admin/v1/cluster/transfer":            "there is but one scheduler",
-	"DELETE /admin/v1/gateways/{id}":             "gantry dev starts its gateway again, which would not be let in",
-	"POST /v2/clusters/{id}/restart":             "a cluster needs GPUs of two hosts for longer than this test may take them",
-	"PATCH /v2/clusters/{id}":                    "as restart",
-	"DELETE /v2/clusters/{id}":                   "as restart",
-	"POST /v2/clusters":                          "as restart",
-	"POST /v2/network/check":                     "no pod is in a network",
+	"POST /admin/v1/hosts/{id}/ack-alarm":        "TestASickFleetIsNoHTML",
+	"POST /admin/v1/hosts/{id}/gpus/{gpu}/clear": "TestASickFleetIsNoHTML",
+	"POST /admin/v1/cluster/transfer":            "TestASickFleetIsNoHTML",
 	"PUT /v2/me/totp":                            "TestAPersonSignsIn",
 	"PUT /v2/me/password":                        "TestAPersonSignsIn",
 	"PUT /v2/me/account":                         "TestAPersonSignsIn",
 	"POST /v2/me/devices/{id}":                   "TestAPersonSignsIn",
-	"POST /admin/v1/people":                      "TestAPersonSignsIn makes its person by the API; the answers are golden in api/rest",
-	"POST /admin/v1/people/{id}/reset":           "as POST /admin/v1/people",
-	"PATCH /admin/v1/people/{id}":                "as POST /admin/v1/people",
-	"DELETE /admin/v1/people/{id}":               "as POST /admin/v1/people",
-	"DELETE /v2/me/sessions":                     "it is a person's; TestWhatSignsOutEverywhereEndsCommandLines",
+	"DELETE /v2/me/sessions":                     "TestAPersonEndsAllSessions",
 }
 
 // sites are the calls whose path is made while they are sent, and what they are.
@@ -172,17 +229,27 @@ func offered(t *testing.T) []string {
 	return slices.DeleteFunc(slices.Compact(out), func(s string) bool { return s == "" })
 }
 
-func actions(pod, volume, endpoint, host, account string) []action {
+func actions(pod, volume, endpoint, served, host, account string, joined joined) []action {
 	return []action{
 		{"PATCH /v2/pods/{id}", false, "/pods/" + pod, opened("Change", "Change", "Name", "acted on")},
 		{"PATCH /v2/network-volumes/{id}", false, "/volumes/" + volume, opened("Change", "Change", "Name", "grown", "Size, GB", "11")},
 		{"POST /v2/network-volumes", false, "/volumes", opened("New volume", "Create", "Name", "made here", "Size, GB", "10")},
 		{"POST /v2/templates", false, "/templates", opened("New template", "Create", "Name", "made", "Image", "busybox", "Category", "CPU")},
-		{"PATCH /v2/templates/{id}", false, "/templates", opened("Change", "Change", "Name", "changed", "Environment", "A=1")},
+		{"PATCH /v2/templates/{id}", false, "/templates", opened("Change", "Change", "Name", "changed", "Environment", "A=1", "Public: every account may use it, and read its environment", "")},
 		{"PUT /v2/secrets/{id}", false, "/secrets", opened("New secret", "Create", "Name", "made", "Value", "of no worth")},
 		{"DELETE /v2/secrets/{id}", false, "/secrets", sure("Delete", "")},
 		{"POST /v2/registries", false, "/registries", opened("New credential", "Create", "Name", "made", "User", "me", "Password or token", "none")},
-		{"POST /v2/s3-keys", false, "/s3-keys", opened("New S3 key", "Create", "Name", "made")},
+		{"POST /v2/s3-keys", false, "/s3-keys", func(t *testing.T, b *browser.Browser) {
+			opened("New S3 key", "Create", "Name", "made", "Ends after days", "1")(t, b)
+			b.Wait(`document.querySelector("dialog .cli code")`)
+			var all struct {
+				S3Keys []struct{ Name, ExpiresAt string }
+			}
+			ask(t, suite.info.APIKey, "GET", "/v2/s3-keys", nil, &all)
+			if !slices.ContainsFunc(all.S3Keys, func(k struct{ Name, ExpiresAt string }) bool { return k.Name == "made" && k.ExpiresAt != "" }) {
+				t.Errorf("the keys are %+v", all.S3Keys)
+			}
+		}},
 		{"POST /v2/account/keys", false, "/keys", func(t *testing.T, b *browser.Browser) {
 			opened("New key", "Create", "Name", "made", "Ends after days", "1", "May do", "restricted", "pods", "read", "Runs jobs of", "all endpoints")(t, b)
 			b.Wait(`document.querySelector("dialog .cli code")?.innerText.startsWith("gk_")`)
@@ -222,6 +289,29 @@ func actions(pod, volume, endpoint, host, account string) []action {
 			opened("As a form", "Run", "name", "a field", "n", "2", "b", "")(t, b)
 			b.Wait(`document.querySelector("main pre")?.innerText.includes("a field")`)
 		}},
+		{"POST /v2/network/check", false, "/networks", func(_ *testing.T, b *browser.Browser) {
+			press(b, "Check who reaches whom")
+			b.Wait(`[...document.querySelectorAll("h2")].some((e) => e.innerText === "Who reaches whom")`)
+		}},
+		{"POST /v2/clusters", false, "/clusters", func(t *testing.T, b *browser.Browser) {
+			press(b, "New cluster")
+			b.Wait(`document.querySelector("dialog[open] select[name=gpu] option")`)
+			fields("Create", "Name", "made", "GPUs of each", "1", "Image", devtest.Image, "Arguments", fmt.Sprintf(`{"entrypoint":["sh","-c"],"cmd":[%q]}`, devtest.Sleeper))(t, b)
+			b.Wait(`[...document.querySelectorAll("td a")].some((e) => e.innerText === "made")`)
+		}},
+		{"PATCH /v2/clusters/{id}", false, "/clusters", func(t *testing.T, b *browser.Browser) {
+			b.Click("td a", "made")
+			opened("Rename", "Rename", "Name", "renamed")(t, b)
+		}},
+		{"POST /v2/clusters/{id}/restart", false, "/clusters", func(t *testing.T, b *browser.Browser) {
+			b.Click("td a", "renamed")
+			b.Wait(`document.querySelector("header.page .badge")?.innerText === "ready"`)
+			sure("Restart", "")(t, b)
+		}},
+		{"DELETE /v2/clusters/{id}", false, "/clusters", func(t *testing.T, b *browser.Browser) {
+			b.Click("td a", "renamed")
+			sure("Delete", "renamed")(t, b)
+		}},
 		{"DELETE /v2/serverless/{id}", false, "/endpoints/" + endpoint, sure("Delete", "renamed")},
 		{"POST /admin/v1/hosts/{id}/cordon", true, "/hosts/" + host, func(_ *testing.T, b *browser.Browser) {
 			sure("Cordon", "")(nil, b)
@@ -252,6 +342,38 @@ func actions(pod, volume, endpoint, host, account string) []action {
 			b.Wait(`[...document.querySelectorAll("td button")].some((e) => e.innerText === "Keep away")`)
 		}},
 		{"POST /admin/v1/gateways/tokens", true, "/gateways", opened("New gateway", "Make a token")},
+		{"PUT /admin/v1/datacenters/{id}", true, "/data-centers", func(t *testing.T, b *browser.Browser) {
+			opened("New data center", "Create", "Id", "made-1", "Name", "Made", "Region", "EUROPE", "Country", "DE")(t, b)
+			inRow(b, "made-1", "Change")
+			fields("Change", "Name", "Changed")(t, b)
+			b.Wait(`document.querySelector("main").innerText.includes("Changed")`)
+		}},
+		{"POST /admin/v1/volume-backends", true, "/backends", func(t *testing.T, b *browser.Browser) {
+			press(b, "New backend")
+			b.Wait(`document.querySelector("dialog[open] select[name=center] option[value='made-1']")`)
+			fields("Create", "Id", "made", "Data center", "made-1", "Server", "192.0.2.1", "Export", "/made")(t, b)
+		}},
+		{"DELETE /admin/v1/volume-backends/{id}", true, "/backends", deletes("made")},
+		{"DELETE /admin/v1/datacenters/{id}", true, "/data-centers", deletes("made-1")},
+		{"PUT /admin/v1/models/{id}", true, "/models", opened("New model", "Create", "Id", "made", "Endpoint", served, "USD per job", "0.01", "JSON Schema of the input", `{"type": "object"}`)},
+		{"DELETE /admin/v1/models/{id}", true, "/models", deletes("made")},
+		{"PUT /admin/v1/templates/{id}/source", true, "/public-templates", pressed("as verified")},
+		{"POST /admin/v1/people", true, "/people", func(t *testing.T, b *browser.Browser) {
+			press(b, "New person")
+			b.Wait(fmt.Sprintf(`document.querySelector("dialog[open] option[value='%s']")`, account))
+			fields("Create", "E-mail address or name", "made@example.com", "Account", account, "Role", "viewer")(t, b)
+			b.Wait(`document.querySelector("dialog[open] .cli code")`)
+		}},
+		{"POST /admin/v1/people/{id}/reset", true, "/people", sure("Reset", "")},
+		{"PATCH /admin/v1/people/{id}", true, "/people", pressed("Disable")},
+		{"DELETE /admin/v1/people/{id}", true, "/people", deletes("made@example.com")},
+		{"POST /admin/v1/hosts/{id}/fence", true, "/hosts/" + joined.host, sure("Fence", "made-host")},
+		{"DELETE /admin/v1/hosts/{id}", true, "/hosts/" + joined.host, sure("Remove", "made-host")},
+		{"DELETE /admin/v1/gateways/{id}", true, "/gateways", func(_ *testing.T, b *browser.Browser) {
+			inRow(b, "made-gateway", "Remove")
+			b.Fill("dialog[open] input", "made-gateway")
+			press(b, "Remove")
+		}},
 		{"POST /admin/v1/gateways/{id}/drain", true, "/gateways", sure("Drain", "")},
 		{"POST /admin/v1/gateways/{id}/undrain", true, "/gateways", pressed("Undrain")},
 	}
@@ -261,14 +383,18 @@ func actions(pod, volume, endpoint, host, account string) []action {
 func TestEveryActionDoesIt(t *testing.T) {
 	p := newPod(t, "acted", devtest.Sleeper, nil)
 	volume := newVolume(t, "acted")
-	var endpoint, account struct{ ID string }
-	ask(t, suite.info.APIKey, "POST", "/v2/serverless", map[string]any{
-		"name": "acted", "image": "localhost/hello-worker:1", "type": "QUEUE", "cpu": []map[string]any{{"id": "cpu3c", "vcpuCount": 2}},
-		"scaling": map[string]any{"type": "QUEUE_DELAY", "queueDelay": 4},
-	}, &endpoint)
+	for _, name := range []string{"one", "two"} {
+		newPod(t, name, devtest.Sleeper, func(body map[string]any) {
+			delete(body, "cpu")
+			body["gpu"], body["globalNetworking"] = map[string]any{"id": devtest.GPUType, "count": 1}, true
+		})
+	}
+	var account struct{ ID string }
+	served := newEndpoint(t, "served")
+	t.Cleanup(func() { remove(t, "/v2/serverless/"+served) })
 	ask(t, suite.info.AdminKey, "POST", "/admin/v1/accounts", map[string]any{"name": "acted on"}, &account)
 	t.Cleanup(func() { clean(t, volume) })
-	rows := actions(p.ID, volume, endpoint.ID, p.HostID, account.ID)
+	rows := actions(p.ID, volume, newEndpoint(t, "acted"), served, p.HostID, account.ID, join(t))
 	done := map[string]bool{}
 	for _, operator := range []bool{false, true} {
 		key := suite.info.APIKey

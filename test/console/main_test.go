@@ -26,6 +26,7 @@ var suite struct {
 	site *devtest.Site
 	dev  *devtest.Dev
 	info devtest.Info
+	dex  string // where tests may start a Dex, which the scheduler takes for its provider
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -45,7 +46,18 @@ func run(m *testing.M) (code int) {
 	if err != nil {
 		return fail(err)
 	}
-	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), "--agents", "2", "--gateways", "1", "--sample-worker", "--s3", s3); err != nil {
+	if suite.dex, err = freeAddress(); err != nil {
+		return fail(err)
+	}
+	secret := filepath.Join(suite.site.Dir, "oidc-secret")
+	if err := os.WriteFile(secret, []byte("hush"), 0o600); err != nil {
+		return fail(err)
+	}
+	args := []string{"--agents", "2", "--gateways", "1", "--sample-worker", "--s3", s3}
+	for _, arg := range []string{"issuer=http://" + suite.dex, "client-id=gantry", "client-secret-file=" + secret, "name=Dex"} {
+		args = append(args, "--scheduler-arg=--oidc-"+arg)
+	}
+	if suite.dev, err = suite.site.Start(filepath.Join(suite.site.Dir, "dev"), args...); err != nil {
 		return fail(err)
 	}
 	if suite.info, err = suite.dev.Info(); err != nil {
@@ -160,8 +172,8 @@ func quiet(t *testing.T, b *browser.Browser) {
 	t.Helper()
 	for _, fault := range b.Faults {
 		// A dialog whose first field was already focused when it was shown: the browser says so, and nothing is wrong.
-		// An endpoint that was read just before it was deleted is asked for once more, and is not there.
-		deleted := strings.Contains(fault, "404 (Not Found)") && (strings.Contains(fault, "/v2/serverless/") || strings.Contains(fault, "/health"))
+		// An endpoint or cluster that was read just before it was deleted is asked for once more, and is not there.
+		deleted := strings.Contains(fault, "404 (Not Found)") && (strings.Contains(fault, "/v2/serverless/") || strings.Contains(fault, "/v2/clusters/") || strings.Contains(fault, "/health"))
 		if !deleted && !strings.Contains(fault, "Autofocus processing was blocked") {
 			t.Errorf("the browser's console says %s", fault)
 		}

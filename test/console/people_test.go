@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -87,7 +86,7 @@ func TestAPersonSignsIn(t *testing.T) {
 	b.Wait(`document.querySelector("header.page h1")`)
 	b.Faults = nil // the refusals
 	visit(b, "/you")
-	b.Wait(`document.querySelector("code.totp")`)
+	b.Wait(`document.querySelector("code.totp") && document.querySelector("svg.qr path")?.getAttribute("d").length > 1000`)
 	var secret string
 	if err := json.Unmarshal([]byte(b.Eval(`document.querySelector("code.totp").innerText`)), &secret); err != nil {
 		t.Fatal(err)
@@ -176,25 +175,84 @@ func letIn(t *testing.T, b *browser.Browser) {
 	}
 }
 
-// TestDexKnowsAPerson signs in at a real Dex and asks it who that was.
-func TestDexKnowsAPerson(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen := l.Addr().String()
-	_ = l.Close()
-	const redirect = "http://127.0.0.1:9/console/oidc/callback"
+// startDex starts a real Dex with one person. It ends with the test.
+func startDex(t *testing.T, listen, redirect string) {
+	t.Helper()
 	program, err := filepath.Abs("../../.bin/dex/dex")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(context.Background())
 	dex := exec.CommandContext(ctx, program, "-listen", listen, "-redirect", redirect, "-email", "ada@example.com", "-password", "correct horse", "-secret", "hush")
 	if err := dex.Start(); err != nil {
+		stop()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(); _ = dex.Wait() })
+}
+
+// TestAPersonSignsInThroughDex goes from the console to a real Dex and back, as who an operator let in through the provider alone.
+func TestAPersonSignsInThroughDex(t *testing.T) {
+	startDex(t, suite.dex, suite.info.API+"/console/oidc/callback")
+	var own struct{ ID string }
+	ask(t, suite.info.APIKey, "GET", "/v2/account", nil, &own)
+	b := browser.Open(t)
+	b.Look(1280, 900, "light")
+	through := func() {
+		b.Visit(suite.info.API + "/console")
+		b.Click("a.button", "Sign in with Dex")
+		b.Wait(`document.querySelector("input[name=password]") && location.port !== new URL(` + fmt.Sprintf("%q", suite.info.API) + `).port`)
+		if asks := b.Eval(`document.referrer.includes("code=") || location.search.includes("password")`); asks != "false" {
+			t.Error("the address tells too much")
+		}
+		b.Fill("input[name=login]", "ada@example.com")
+		b.Fill("input[name=password]", "correct horse")
+		b.Click("button[type=submit]", "")
+		b.Wait("location.origin === " + fmt.Sprintf("%q", suite.info.API))
+	}
+	if err := devtest.Until(20*time.Second, func() error {
+		answer, err := http.Get("http://" + suite.dex + "/.well-known/openid-configuration") //nolint:noctx // it ends with Dex
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	through() // whom nobody has let in
+	b.Wait(`document.querySelector("form.card") && document.querySelector("[role=alert]")`)
+	b.Faults = nil
+	var out made
+	ask(t, suite.info.AdminKey, "POST", "/admin/v1/people", map[string]any{
+		"login": "ada@example.com", "noPassword": true, "memberships": []map[string]string{{"accountId": own.ID, "role": "viewer"}},
+	}, &out)
+	t.Cleanup(func() { ask(t, suite.info.AdminKey, "DELETE", "/admin/v1/people/"+out.Person.ID, nil, nil) })
+	through()
+	b.Wait(`document.querySelector("header.page h1")`)
+	b.Faults = nil // Dex's own page
+	if cookie := b.Eval("document.cookie"); cookie != `""` {
+		t.Errorf("scripts can read the session: %s", cookie)
+	}
+	visit(b, "/you")
+	b.Wait(`document.querySelector("main").innerText.includes("ada@example.com") && document.querySelector("main").innerText.includes("bound") && document.querySelector("main").innerText.includes("viewer")`)
+	shoot(b, "you through dex")
+	quiet(t, b)
+	b.Click("header button", "Sign out")
+	b.Wait(`document.querySelector("form.card")`)
+	if status := b.Eval(`fetch("/v2/account", { headers: { "X-Gantry-Console": "1" } }).then((r) => r.status)`); status != "401" {
+		t.Errorf("after the sign-out: %s", status)
+	}
+	b.Faults = nil
+}
+
+// TestDexKnowsAPerson signs in at a real Dex and asks it who that was.
+func TestDexKnowsAPerson(t *testing.T) {
+	const redirect = "http://127.0.0.1:9/console/oidc/callback"
+	listen, err := freeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startDex(t, listen, redirect)
 	provider := oidc.New(oidc.Config{Issuer: "http://" + listen, ClientID: "gantry", ClientSecret: "hush", Redirect: redirect})
 	var to string
 	if err := devtest.Until(20*time.Second, func() (err error) {
@@ -258,4 +316,24 @@ func atDex(t *testing.T, to string) string {
 		t.Fatalf("Dex leads to %s", answer.Request.URL)
 	}
 	return back.Query().Get("code")
+}
+
+// TestAPersonEndsAllSessions signs out everywhere.
+func TestAPersonEndsAllSessions(t *testing.T) {
+	var own struct{ ID string }
+	ask(t, suite.info.APIKey, "GET", "/v2/account", nil, &own)
+	p := newPerson(t, "eve@example.com", own.ID, "viewer")
+	b := browser.Open(t)
+	b.Visit(suite.info.API + "/console")
+	signIn(b, "eve@example.com", p.Password, "")
+	b.Fill("input[name=newPassword]", "correct horse battery")
+	b.Click("form button", "Sign in")
+	b.Wait(`document.querySelector("header.page h1")`)
+	visit(b, "/you")
+	sure("Sign out everywhere", "")(t, b)
+	b.Wait(`document.querySelector("form.card")`)
+	var list struct{ People []struct{ Sessions int } }
+	if ask(t, suite.info.AdminKey, "GET", "/admin/v1/people", nil, &list); len(list.People) != 1 || list.People[0].Sessions != 0 {
+		t.Errorf("%+v", list)
+	}
 }
