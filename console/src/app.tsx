@@ -10,6 +10,7 @@ import { routes, type Place } from './places'
 
 const theme = lasting('gantry-theme', 'system')
 function Nav({ at, operator, open, close }: { at: string; operator: boolean; open: boolean; close(): void }) {
+  useEffect(() => document.querySelector('#nav [aria-current]')?.scrollIntoView({ block: 'nearest' }), [at])
   const link = (r: Place) => (
     <li key={r.path}><a href={href(r.path)} onClick={close} aria-current={at === r.path || (r.path !== '/' && at.startsWith(r.path + '/')) ? 'page' : undefined}>{r.name}</a></li>
   )
