@@ -104,7 +104,7 @@ func (s *Server) linkTo(ctx context.Context, leader string, closing *sync.WaitGr
 			return
 		}
 	}
-	s.Log.Warn("the leader does not take sessions of hosts", "leader", leader)
+	s.Log.Info("the leader does not take sessions of hosts", "leader", leader) // it may be of an earlier release
 }
 
 // passage is a host's session that is passed on.
