@@ -78,7 +78,13 @@ func (s *Server) hold(ctx context.Context, stream agentrpc.Link_SessionServer, x
 	if err := s.enter(ctx, x); err != nil {
 		return err
 	}
-	err := x.serve(ctx, stream, hello)
+	err := x.begin(ctx, stream, hello)
+	if err == nil {
+		// Here and not below, where the stack is deep: there may be ten thousand that wait. What was begun is not waited for: a Send
+		// or Recv in progress ends only when the handler has returned. endAll waits for it.
+		<-ctx.Done()
+		x.sender.end()
+	}
 	s.leave(x)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause

@@ -153,7 +153,7 @@ func (s *Server) moveSome(now time.Time) {
 		if x.place == agentrpc.Place_PLACE_STAYING {
 			least = stays
 		}
-		if x.through == nil && x.place != agentrpc.Place_PLACE_LEADER && x.welcomed.Load() && !x.working.Load() && now.Sub(x.began) > least {
+		if x.through == nil && x.place != agentrpc.Place_PLACE_LEADER && x.welcomed.Load() && !x.working.Load() && now.Sub(x.since) > least {
 			x.cancel(errMoved)
 			n++
 		}

@@ -23,7 +23,7 @@ type session struct {
 	attempt  uint64
 	place    agentrpc.Place
 	through  *through // the scheduler that passes the session on; nil: none
-	began    time.Time
+	since    time.Time
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when the session has let go of its place
 	tasks    sync.WaitGroup
@@ -105,7 +105,7 @@ func (s *sender) end() {
 
 func newSession(s *Server, host fleet.HostID, h *agentrpc.Hello, cancel context.CancelCauseFunc) *session {
 	x := &session{
-		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), place: h.GetPlace(), began: time.Now(), cancel: cancel, done: make(chan struct{}),
+		server: s, host: host, run: h.GetRun(), attempt: h.GetAttempt(), place: h.GetPlace(), since: time.Now(), cancel: cancel, done: make(chan struct{}),
 		wake: make(chan struct{}, 1), down: make(chan *agentrpc.Down, downQueue), fullNext: true,
 	}
 	now := time.Now().UnixNano()
@@ -158,8 +158,8 @@ func (x *session) silent(now time.Time, d time.Duration) bool {
 	return x.welcomed.Load() && !x.working.Load() && now.Sub(time.Unix(0, x.lastSeen.Load())) > d
 }
 
-// serve greets the host and serves both directions until one fails.
-func (x *session) serve(ctx context.Context, stream agentrpc.Link_SessionServer, hello *agentrpc.Hello) error {
+// begin greets the host and has both directions served until one fails, which ends ctx.
+func (x *session) begin(ctx context.Context, stream agentrpc.Link_SessionServer, hello *agentrpc.Hello) error {
 	host, err := x.connect(ctx, stream, hello)
 	if err != nil {
 		return err
@@ -191,11 +191,7 @@ func (x *session) serve(ctx context.Context, stream agentrpc.Link_SessionServer,
 		send()
 	}
 	x.tasks.Go(func() { x.cancel(x.receiveAll(ctx, stream)) })
-	// They are not waited for here: a Send or Recv in progress ends only when this handler has
-	// returned. endAll waits for them.
-	<-ctx.Done()
-	x.sender.end()
-	return nil // the cause is the context's
+	return nil
 }
 
 // receiveAll handles what the host says, in order.
