@@ -16,12 +16,15 @@ const (
 	usualGarbage  = 100 // percent of what is in use, as Go has it
 	littleGarbage = 50
 	garbageEvery  = time.Second
+	quietRate     = 8 << 20          // bytes that are allocated in a second
+	quietFor      = 10 * time.Second // no more than that each second
 )
 
 // garbageFor returns how many percent of the heap's live bytes its garbage may have. Where most of them are heads of jobs, which stay for
-// long, it is less than usual: a million of them would cost as much again otherwise.
-func garbageFor(jobs int, live uint64) int {
-	if uint64(jobs)*headBytes > live/2 { //nolint:gosec // not negative
+// long, it is less than usual: a million of them would cost as much again otherwise. And it is less while little is allocated, which makes
+// collecting rare: what a fleet costs that does nothing is memory.
+func garbageFor(jobs int, live uint64, quiet time.Duration) int {
+	if uint64(jobs)*headBytes > live/2 || quiet >= quietFor { //nolint:gosec // not negative
 		return littleGarbage
 	}
 	return usualGarbage
@@ -33,10 +36,17 @@ func boundGarbage(ctx context.Context, jobs func() int) {
 		return
 	}
 	defer debug.SetGCPercent(usualGarbage)
-	live, is := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}, usualGarbage
-	for ctx.Err() == nil {
-		runtimemetrics.Read(live)
-		if percent := garbageFor(jobs(), live[0].Value.Uint64()); percent != is { // setting it stops everything for a moment
+	heap, is := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}, usualGarbage
+	var quiet time.Duration
+	for before := uint64(0); ctx.Err() == nil; {
+		runtimemetrics.Read(heap)
+		live, allocated := heap[0].Value.Uint64(), heap[1].Value.Uint64()
+		quiet += garbageEvery
+		if allocated-before > quietRate {
+			quiet = 0
+		}
+		before = allocated
+		if percent := garbageFor(jobs(), live, quiet); percent != is { // setting it stops everything for a moment
 			debug.SetGCPercent(percent)
 			is = percent
 		}

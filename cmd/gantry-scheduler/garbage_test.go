@@ -8,21 +8,24 @@ import (
 	"time"
 )
 
-// TestGarbageIsLittleWhereJobsAreMostOfTheHeap, and as usual everywhere else.
+// TestGarbageIsLittleWhereJobsAreMostOfTheHeap, and where nothing has happened for a while, and as usual everywhere else.
 func TestGarbageIsLittleWhereJobsAreMostOfTheHeap(t *testing.T) {
 	for _, c := range []struct {
-		jobs int
-		live uint64
-		want int
+		jobs  int
+		live  uint64
+		quiet time.Duration
+		want  int
 	}{
-		{0, 0, usualGarbage},
-		{0, 30 << 20, usualGarbage},
-		{10_000, 30 << 20, usualGarbage},
-		{1_000_000, 215 << 20, littleGarbage},
-		{1_000_000, 400_000_000, usualGarbage},
-		{1_000_000, 399_999_998, littleGarbage},
+		{0, 0, 0, usualGarbage},
+		{0, 30 << 20, 0, usualGarbage},
+		{10_000, 30 << 20, 0, usualGarbage},
+		{1_000_000, 215 << 20, 0, littleGarbage},
+		{1_000_000, 400_000_000, 0, usualGarbage},
+		{1_000_000, 399_999_998, 0, littleGarbage},
+		{0, 30 << 20, 9 * time.Second, usualGarbage},
+		{0, 30 << 20, 10 * time.Second, littleGarbage},
 	} {
-		if got := garbageFor(c.jobs, c.live); got != c.want {
+		if got := garbageFor(c.jobs, c.live, c.quiet); got != c.want {
 			t.Errorf("%d jobs, %d bytes: %d %%", c.jobs, c.live, got)
 		}
 	}

@@ -286,6 +286,12 @@ func (s *Server) notLeader(ctx context.Context) error {
 
 // learnMembers looks up what hosts are told of the members and of the cluster's CAs.
 func (s *Server) learnMembers() {
+	before, members, known := s.trust.Load(), s.members.Load(), s.gateways.Load()
+	defer func() {
+		if s.trust.Load() != before || s.members.Load() != members || s.gateways.Load() != known {
+			s.tellPassed()
+		}
+	}()
 	if err := s.learnTrust(); err != nil {
 		s.Log.Error("read the cluster's CAs", "err", err)
 	}
@@ -311,6 +317,18 @@ func (s *Server) learnMembers() {
 	}
 	if !slices.Equal(gateways, *s.gateways.Load()) {
 		s.gateways.Store(&gateways)
+	}
+}
+
+// tellPassed has hosts told what beats tell whose heartbeats another scheduler answers.
+func (s *Server) tellPassed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sessions {
+		if x.through != nil {
+			x.beatDue.Store(true)
+			x.poke()
+		}
 	}
 }
 

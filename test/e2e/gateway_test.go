@@ -204,9 +204,13 @@ func TestGateways(t *testing.T) {
 		return err
 	}
 	for _, g := range doors {
-		if status, text, err := g.page(); err != nil || status != http.StatusOK || text != "page" {
-			t.Errorf("page: %d %q %v", status, text, err)
-		}
+		await(t, func() error { // its program may still be starting
+			status, text, err := g.page()
+			if err == nil && (status != http.StatusOK || text != "page") {
+				err = fmt.Errorf("page: %d %q", status, text)
+			}
+			return err
+		})
 		await(t, func() error { return balanced(g, info.APIKey) })
 		if status, text, err := g.do(t.Context(), lb+"."+g.domain, "/name", "rpa_0000000000000000000000000000000000000000"); err != nil || status != http.StatusUnauthorized {
 			t.Errorf("a key of nobody: %d %q %v", status, text, err)

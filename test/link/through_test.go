@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"gantry/agent/session"
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
@@ -176,6 +178,17 @@ func TestACopyIsNoticedAtAFollower(t *testing.T) {
 	copied := h.copied()
 	copied.start(c.addr)
 	w.soon("there is an alarm", func() bool { return strings.Contains(h.record().Alarm, "at the same time") })
+}
+
+// TestWhatBeatsTellComesThroughAFollower: of a new scheduler, though the leader answers no heartbeat.
+func TestWhatBeatsTellComesThroughAFollower(t *testing.T) {
+	w := newWorld(t)
+	a, b, _ := w.three()
+	h := w.newHost(b.addr)
+	h.start(b.addr)
+	w.soon("the host is there", func() bool { return a.dispatch.Reachable(h.id) && a.ways() == ways{through: 1} })
+	d := w.newScheduler(loopback, brisk)
+	w.soon("the host knows the new one", func() bool { return slices.Contains(session.KnownSchedulers(h.dir, nil), d.addr) })
 }
 
 // TestAnAgentOfAnEarlierRelease is sent to the leader, which keeps it.
