@@ -177,6 +177,7 @@ func (s *Server) welcome(x *session) {
 	defer s.mu.Unlock()
 	s.arrives(x.host)
 	delete(s.absent, x.host)
+	delete(s.moved, x.host)
 	x.welcomed.Store(true)
 	s.announce()
 }

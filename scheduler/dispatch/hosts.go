@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,8 +20,10 @@ import (
 )
 
 const (
-	// movedAtOnce is how many sessions of hosts the leader ends within a look at all of them, for the hosts to go to another scheduler.
+	// movedAtOnce is how many sessions of hosts the leader ends within a look at all of them, for the hosts to go to another scheduler,
+	// while no more than onTheWay have not arrived there.
 	movedAtOnce = 16
+	onTheWay    = 32
 	// stays is for how long a host keeps its session with the leader that could not reach the scheduler it was sent to.
 	stays = 5 * time.Minute
 )
@@ -144,9 +147,10 @@ func (s *Server) moveSome(now time.Time) {
 	if len(s.reachable(now)) == 0 {
 		return
 	}
-	n := 0
+	maps.DeleteFunc(s.moved, func(_ fleet.HostID, at time.Time) bool { return now.Sub(at) > s.Settle })
+	n := min(movedAtOnce, onTheWay-len(s.moved))
 	for _, x := range s.sessions {
-		if n == movedAtOnce {
+		if n <= 0 {
 			return
 		}
 		least := s.Settle
@@ -154,8 +158,10 @@ func (s *Server) moveSome(now time.Time) {
 			least = stays
 		}
 		if x.through == nil && x.place != agentrpc.Place_PLACE_LEADER && x.welcomed.Load() && !x.working.Load() && now.Sub(x.since) > least {
+			s.moved[x.host] = now
+			x.moves.Store(true)
 			x.cancel(errMoved)
-			n++
+			n--
 		}
 	}
 }
@@ -185,7 +191,10 @@ func (s *Server) HostSessions() (direct, through, passed int) {
 // lostBy is when a host whose session has ended counts as lost, unless it comes back.
 func (x *session) lostBy() time.Time {
 	s, heard := x.server, time.Unix(0, x.lastSeen.Load())
-	if x.through == nil || x.left.Load() {
+	switch {
+	case x.moves.Load():
+		return heard.Add(s.HeartbeatTimeout + s.Settle)
+	case x.through == nil || x.left.Load():
 		return heard.Add(s.HeartbeatTimeout + s.HostTimeout)
 	}
 	// What has ended is the scheduler between, of which the host has to notice, to find another.

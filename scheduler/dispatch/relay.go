@@ -87,7 +87,11 @@ func (s *Server) linkTo(ctx context.Context, leader string, closing *sync.WaitGr
 	defer end()
 	closing.Go(func() {
 		defer end()
-		for sleep.For(ctx, leaderLook) == nil && s.follows() == leader {
+		// That no leader is known at the moment says little: this scheduler may have been short of time.
+		for sleep.For(ctx, leaderLook) == nil && !s.Node.IsLeader() {
+			if now := s.Leader(); now != "" && now != leader {
+				return
+			}
 		}
 	})
 	hosts := agentrpc.NewHostsClient(conn)

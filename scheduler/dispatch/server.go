@@ -120,6 +120,7 @@ type Server struct {
 	absent   map[fleet.HostID]time.Time // until when a host may be without a session; zero: until all have settled
 	settled  settling
 	others   map[fleet.MemberID]*through // that pass sessions on
+	moved    map[fleet.HostID]time.Time  // when they were told to go to one of others, and not come yet
 	alarmed  map[alarm]time.Time         // when it was raised last
 	lead     context.Context             // ends with leadership; nil when this scheduler does not lead
 	pending  sync.WaitGroup              // goroutines that look after hosts; grows under mu while lead is set
@@ -207,6 +208,7 @@ func (s *Server) Lead(ctx context.Context) error {
 	s.learnMembers()
 	s.mu.Lock()
 	s.lead, s.absent, s.others = ctx, absent, map[fleet.MemberID]*through{}
+	s.moved = map[fleet.HostID]time.Time{}
 	s.settled = newSettling(began, s.Settle, len(absent))
 	s.pending.Go(func() { s.watchSessions(ctx) })
 	s.pending.Go(func() { s.watchAbsent(ctx) })

@@ -33,6 +33,7 @@ type session struct {
 	lastSeen atomic.Int64 // Unix nanoseconds
 	lastSent atomic.Int64 // the same
 	left     atomic.Bool  // the scheduler between has told its end
+	moves    atomic.Bool  // the host was told to go to another scheduler
 	working  atomic.Bool  // a message of the host is being worked on
 	rival    atomic.Int64 // Unix nanoseconds of when another agent was refused for this session; 0: none
 	changed  atomic.Bool  // assignments may have
