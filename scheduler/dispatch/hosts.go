@@ -24,6 +24,7 @@ const (
 	// while no more than onTheWay have not arrived there.
 	movedAtOnce = 16
 	onTheWay    = 32
+	movesAfter  = 6 // times Settle: not while hosts come to a new leader
 	// stays is for how long a host keeps its session with the leader that could not reach the scheduler it was sent to.
 	stays = 5 * time.Minute
 )
@@ -147,13 +148,13 @@ func (s *Server) moveSome(now time.Time) {
 	if len(s.reachable(now)) == 0 {
 		return
 	}
-	maps.DeleteFunc(s.moved, func(_ fleet.HostID, at time.Time) bool { return now.Sub(at) > s.Settle })
+	maps.DeleteFunc(s.moved, func(_ fleet.HostID, at time.Time) bool { return now.Sub(at) > settleFactor*s.Settle })
 	n := min(movedAtOnce, onTheWay-len(s.moved))
 	for _, x := range s.sessions {
 		if n <= 0 {
 			return
 		}
-		least := s.Settle
+		least := movesAfter * s.Settle
 		if x.place == agentrpc.Place_PLACE_STAYING {
 			least = stays
 		}
@@ -193,7 +194,7 @@ func (x *session) lostBy() time.Time {
 	s, heard := x.server, time.Unix(0, x.lastSeen.Load())
 	switch {
 	case x.moves.Load():
-		return heard.Add(s.HeartbeatTimeout + s.Settle)
+		return heard.Add(s.HeartbeatTimeout + settleFactor*s.Settle)
 	case x.through == nil || x.left.Load():
 		return heard.Add(s.HeartbeatTimeout + s.HostTimeout)
 	}

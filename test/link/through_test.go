@@ -26,7 +26,7 @@ import (
 
 // brisk has a silence noticed soon.
 var brisk = dispatch.Config{
-	Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: time.Second, HostTimeout: 500 * time.Millisecond, Settle: 3 * time.Second,
+	Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: time.Second, HostTimeout: 500 * time.Millisecond, Settle: 2 * time.Second,
 }
 
 // dials counts the connections that hosts open, by address.
