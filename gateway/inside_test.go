@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
 	"gantry/internal/pki"
@@ -188,14 +190,21 @@ func TestAWriteIsOnRecordFirst(t *testing.T) {
 	}
 }
 
-// TestALogEndsWithItsKey: a log that is followed here ends once the memory of a key is over that was deleted.
-func TestALogEndsWithItsKey(t *testing.T) {
-	w := newWorld(t)
-	var deleted atomic.Bool
-	var passed atomic.Int64 // of a key's memory
-	w.g.keys.now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+// revocable is a gateway with a pod on a host, which serves one tunnel until the gateway closes it, and a key that a test deletes.
+type revocable struct {
+	*world
+	front   *httptest.Server
+	deleted atomic.Bool
+	passed  atomic.Int64  // of a key's memory
+	asked   atomic.Bool   // the host has the tunnel
+	served  chan struct{} // closed when the tunnel is
+}
+
+func newRevocable(t *testing.T) *revocable {
+	w := &revocable{world: newWorld(t), served: make(chan struct{})}
+	w.g.keys.now = func() time.Time { return time.Now().Add(time.Duration(w.passed.Load())) }
 	w.g.keys.ask = func(context.Context, *agentrpc.KeyQuestion) (*agentrpc.KeyAnswer, error) {
-		if deleted.Load() {
+		if w.deleted.Load() {
 			return &agentrpc.KeyAnswer{Code: string(fleet.CodeUnauthorized), Text: "invalid bearer token"}, nil
 		}
 		return &agentrpc.KeyAnswer{Holder: &agentrpc.KeyHolder{AccountId: "acc", Pods: "write"}}, nil
@@ -205,25 +214,37 @@ func TestALogEndsWithItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan struct{})
-	go func() { // the host: a log without lines, until the gateway lets go of it
-		defer close(served)
+	go func() { // the host: a log without lines, or a program without output
+		defer close(w.served)
 		s, err := d.Accept()
 		if err != nil {
 			return
 		}
 		defer func() { _ = s.Reset() }()
 		if _, err := s.RecvAsk(); err == nil && s.Send(&agentrpc.Frame{}) == nil {
+			w.asked.Store(true)
 			_, _ = io.Copy(io.Discard, s)
 		}
 	}()
-	defer func() { _ = d.Close(); <-served }()
+	t.Cleanup(func() { _ = d.Close(); <-w.served })
 	w.soon("the host is connected", func() bool { return w.g.Counts().Hosts == 1 })
-	front := httptest.NewServer(w.g)
-	defer front.Close()
+	w.front = httptest.NewServer(w.g)
+	t.Cleanup(w.front.Close)
+	return w
+}
+
+// revoke deletes the key, and has what the gateway remembers of it be over.
+func (w *revocable) revoke() {
+	w.deleted.Store(true)
+	w.passed.Store(int64(keyGood))
+}
+
+// TestALogEndsWithItsKey: a log that is followed here ends once the memory of a key is over that was deleted.
+func TestALogEndsWithItsKey(t *testing.T) {
+	w := newRevocable(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/v2/pods/pod00000000001/logs", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.front.URL+"/v2/pods/pod00000000001/logs", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,10 +258,37 @@ func TestALogEndsWithItsKey(t *testing.T) {
 	if answer.StatusCode != http.StatusOK {
 		t.Fatal(answer.Status)
 	}
-	deleted.Store(true)
-	passed.Store(int64(keyGood))
+	w.revoke()
 	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), `"code":"unauthorized"`) {
 		t.Errorf("the log ends with %q, %v", text, err)
 	}
-	<-served
+	<-w.served
+}
+
+// TestAProgramEndsWithItsKey: a program that runs in a pod through this gateway ends as a log does, and its host is told by the end of
+// the tunnel.
+func TestAProgramEndsWithItsKey(t *testing.T) {
+	w := newRevocable(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, _, err := websocket.Dial(ctx, w.front.URL+"/v2/pods/pod00000000001/exec", &websocket.DialOptions{ //nolint:bodyclose // of a WebSocket
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + keyOf("owner")}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	if err := conn.Write(ctx, websocket.MessageText, []byte(`{"command":["sh"],"tty":true,"stdin":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	w.soon("the host runs the program", w.asked.Load)
+	w.revoke()
+	_, data, err := conn.Read(ctx)
+	if want := string(byte(fleet.ExecExit)) + `{"code":-1,"error":"invalid bearer token"}`; err != nil || string(data) != want {
+		t.Errorf("the program ends with %q, %v", data, err)
+	}
+	if _, _, err := conn.Read(ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("closed with %v", err)
+	}
+	<-w.served
 }
