@@ -33,6 +33,25 @@ func listed(f File) []string {
 	return out
 }
 
+// TestEachSchedulerGetsTheArguments: those that join later, too, and as they were written.
+func TestEachSchedulerGetsTheArguments(t *testing.T) {
+	b := newBench(t)
+	b.cfg.Schedulers, b.cfg.SchedulerArgs = 3, []string{"--oidc-issuer=https://id.example.com/a,b"}
+	b.lead("scheduler-2")
+	if err := b.run()(); err != nil {
+		t.Fatal(err)
+	}
+	given := slices.DeleteFunc(b.noted(), func(e string) bool { return !strings.Contains(e, "_trusts_") })
+	slices.Sort(given)
+	want := []string{"scheduler-2_trusts_", "scheduler-3_trusts_", "scheduler_trusts_"}
+	for i := range want {
+		want[i] += b.cfg.SchedulerArgs[0]
+	}
+	if diff := cmp.Diff(want, given); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSeveralSchedulersAndAgents(t *testing.T) {
 	b := newBench(t)
 	b.cfg.Schedulers, b.cfg.Agents = 3, 2

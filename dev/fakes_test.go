@@ -141,6 +141,9 @@ func playScheduler(args []string) error {
 	go func() { _ = srv.Serve(l) }()
 	term := onTerm()
 	note("scheduler runs %s", option(args, "--link-listen"))
+	if last := args[len(args)-1]; strings.HasPrefix(last, "--oidc-issuer=") {
+		note("%s trusts %s", filepath.Base(dir), last)
+	}
 	note("quotas %s %s %s", option(args, "--rate-minute"), option(args, "--rate-hour"), option(args, "--rate-day"))
 	<-term
 	note("scheduler stops")
