@@ -33,3 +33,6 @@ export const printable = (text: string): string =>
 
 /** A line of a log without the sequences that colour a terminal. */
 export const plain = (line: string): string => printable(line.replace(/\u001b\[[0-9;:?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(\u0007|\u001b\\)/g, ''))
+
+/** A word of a command line that is copied into a terminal: a stranger's text stays this one word. */
+export const quote = (text: string): string => (/^[\w./:@=+-]+$/.test(text) ? text : `'${printable(text).replace(/'/g, `'\\''`)}'`)

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { ApiError, call, type Schemas } from '../api'
-import { usd } from '../format'
+import { quote, usd } from '../format'
 import { useLive } from '../live'
 import { go, setWord, word } from '../route'
 import { Badge, Card, Cli, Failure, Field, Page, attempt } from '../ui'
@@ -64,8 +64,6 @@ export function request(f: Form): Request {
   if (f.registry) out.registry = f.registry
   return out
 }
-
-const quote = (s: string) => (/^[\w./:@=+-]+$/.test(s) ? s : `'${s.replace(/'/g, `'\\''`)}'`)
 
 /** The line of the gantry command that makes the same pod. */
 function line(r: Request): string {
@@ -152,7 +150,7 @@ export function CreatePod() {
                   <b>{g.name}</b><span class="dim">{g.memory} GB</span><span><span>{usd(f.cloud === 'SECURE' ? g.price.secure : g.price.community)} / h</span><Badge of={g.availability ?? 'NONE'} /></span>
                 </button>)) : (cpus.value?.cpus ?? []).map((c) => (
                 <button key={c.id} type="button" class="choice" aria-pressed={c.id === f.cpu} onClick={() => change({ cpu: c.id, vcpus: Math.max(c.vcpu.min, Math.min(c.vcpu.max, f.vcpus)) })}>
-                  <b>{c.name}</b><span class="dim">{c.ramGbPerVcpu} GB for each vCPU</span><span><span>{usd(c.price.securePerVcpu, 3)} / vCPU h</span><Badge of={c.availability ?? 'NONE'} /></span>
+                  <b>{c.name}</b><span class="dim">{c.id}, {c.ramGbPerVcpu} GB for each vCPU</span><span><span>{usd(c.price.securePerVcpu, 3)} / vCPU h</span><Badge of={c.availability ?? 'NONE'} /></span>
                 </button>))}
             </div>
           </Card>

@@ -119,10 +119,12 @@ function Summary({ of: p }: { of: Pod }) {
         ]} />
       </Card>
       <div class="grid">
-        <Card title="Ports"><Ports of={p} /></Card>
+        <div>
+          <Card title="Ports"><Ports of={p} /></Card>
+          {(p.ssh.direct ?? p.ssh.proxy) && <Card title="SSH"><Cli line={(p.ssh.direct ?? p.ssh.proxy)!.command} /></Card>}
+          <Card title="Environment">{Object.keys(p.env).length === 0 ? <p class="dim">Empty.</p> : <table class="plain"><tbody>{Object.entries(p.env).map(([k, v]) => <tr key={k}><th scope="row" class="mono">{k}</th><td class="mono">{v}</td></tr>)}</tbody></table>}</Card>
+        </div>
         <Card title="The start, millisecond by millisecond"><Phases steps={p.steps} /></Card>
-        {(p.ssh.direct ?? p.ssh.proxy) && <Card title="SSH"><Cli line={(p.ssh.direct ?? p.ssh.proxy)!.command} /></Card>}
-        <Card title="Environment">{Object.keys(p.env).length === 0 ? <p class="dim">Empty.</p> : <table class="plain"><tbody>{Object.entries(p.env).map(([k, v]) => <tr key={k}><th scope="row" class="mono">{k}</th><td class="mono">{v}</td></tr>)}</tbody></table>}</Card>
       </div>
       <Cli line={`gantry pod get -v ${p.id}`} />
     </>

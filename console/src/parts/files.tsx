@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { address, send } from '../api'
-import { printable, size } from '../format'
+import { printable, quote, size } from '../format'
 import { setWord, word } from '../route'
 import { attempt, Cli, Copy, Failure, Table } from '../ui'
 import { run } from './exec'
@@ -64,7 +64,7 @@ export function Files({ pod }: { pod: string }) {
   const put = async (files: FileList | null | undefined) => {
     if (!files?.length) return
     wait(`Writing ${files.length} files`)
-    await attempt(`${files.length} files were written to ${folder}.`, () => send(url(folder), { method: 'PUT', headers: { 'Content-Type': 'application/x-tar' }, body: pack([...files]) }))
+    await attempt(`${files.length} files were written to ${printable(folder)}.`, () => send(url(folder), { method: 'PUT', headers: { 'Content-Type': 'application/x-tar' }, body: pack([...files]) }))
     wait('')
     again((n) => n + 1)
   }
@@ -83,13 +83,13 @@ export function Files({ pod }: { pod: string }) {
           <button type="button" class="quiet" onClick={() => open('/')}>/</button>
           {steps.map((s, i) => <button key={i} type="button" class="quiet" onClick={() => open(`/${steps.slice(0, i + 1).join('/')}`)}>{printable(s)} /</button>)}
         </nav>
-        <Copy text={folder} label="Copy the path" />
+        <Copy text={printable(folder)} label="Copy the path" />
         <span class="grow" />
         <input ref={pick} type="file" multiple hidden aria-label="Files to upload" onChange={(e) => void put(e.currentTarget.files).then(() => (pick.current!.value = ''))} />
         <button type="button" onClick={() => again((n) => n + 1)}>Read again</button>
         <button type="button" class="primary" disabled={!!busy} onClick={() => pick.current!.click()}>Upload</button>
       </div>
-      {(busy || over) && <p class="note" role="status">{busy || `Let go to upload to ${folder}`}</p>}
+      {(busy || over) && <p class="note" role="status">{busy || `Let go to upload to ${printable(folder)}`}</p>}
       <Failure of={error} />
       {error && <p class="dim">Folders are listed with the container’s own <code>ls</code>, which its image must have.</p>}
       {entries && <Table label="files" rows={entries} id={(e) => e.name} text={(e) => e.name} empty={<p class="empty">The folder is empty.</p>} columns={[
@@ -101,7 +101,7 @@ export function Files({ pod }: { pod: string }) {
         { name: 'Changed', cell: (e) => e.at },
         { name: '', narrow: true, cell: (e) => (e.kind === 'file' || e.kind === 'folder') && <button type="button" disabled={!!busy} aria-label={`Download ${printable(e.name)}`} onClick={() => void get(e)}>Download</button> },
       ]} />}
-      <Cli line={`gantry pod cp ${pod}:${folder} .`} />
+      <Cli line={`gantry pod cp ${quote(`${pod}:${folder}`)} .`} />
     </div>
   )
 }

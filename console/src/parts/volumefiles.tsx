@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ApiError, call, type Schemas } from '../api'
-import { ago, printable, size } from '../format'
+import { ago, printable, quote, size } from '../format'
 import { setWord, word } from '../route'
 import { attempt, Cli, Dialog, Failure, Field, Sure, Table } from '../ui'
 import { save } from './files'
@@ -131,7 +131,7 @@ export function VolumeFiles({ of: v }: { of: Schemas['NetworkVolume'] }) {
         make(false)
         reload()
       }}><Field label="Name"><input name="name" required autoFocus pattern="[^\/]+" /></Field></Asking></Dialog>}
-      <Cli line={`aws s3 ls s3://${v.id}/${folder} --endpoint-url <the S3 address of ${v.dataCenter}> --region ${v.dataCenter}`} />
+      <Cli line={`aws s3 ls ${quote(`s3://${v.id}/${folder}`)} --endpoint-url <the S3 address of ${v.dataCenter}> --region ${v.dataCenter}`} />
     </>
   )
 }
