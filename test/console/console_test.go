@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,7 @@ func TestAJourney(t *testing.T) {
 	b.Fill(`input[placeholder="python train.py"]`, "sh -c 'while :; do echo a line of the journey; sleep 1; done'")
 	b.Fill(`input[placeholder="80/http"]`, "8080/http")
 	b.Wait(`document.querySelector(".note.ok")`)
+	b.Eval(`scrollTo(0, 0)`)
 	shoot(b, "create")
 	b.Click("button", "Create the pod")
 	b.Wait(`document.querySelector("h1").innerText === "journey" && document.querySelector("header.page .badge").innerText === "running"`)
@@ -196,6 +199,34 @@ func TestEveryPageIsFitToBeUsed(t *testing.T) {
 				t.Errorf("%s: the browser's console says %s", page, fault)
 			}
 			b.Faults = nil
+		}
+	}
+}
+
+// TestTheDocumentNamesEveryPage: what the navigation leads to is in docs/console.md.
+func TestTheDocumentNamesEveryPage(t *testing.T) {
+	source, err := os.ReadFile("../../console/src/places.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../../docs/console.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for line := range strings.SplitSeq(string(document), "\n") {
+		if row, ok := strings.CutPrefix(line, "| "); ok {
+			names, _, _ := strings.Cut(row, " |")
+			told = append(told, strings.Split(names, ", ")...)
+		}
+	}
+	found := regexp.MustCompile(`place\('[^']+', '([^']+)'`).FindAllStringSubmatch(string(source), -1)
+	if len(found) < 25 {
+		t.Errorf("the source has only %d pages", len(found))
+	}
+	for _, page := range found {
+		if !slices.Contains(told, page[1]) {
+			t.Errorf("docs/console.md does not tell of the page %s", page[1])
 		}
 	}
 }
