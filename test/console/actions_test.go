@@ -101,11 +101,8 @@ func deletes(name string) func(*testing.T, *browser.Browser) {
 	}
 }
 
-// joined are the host and the gateway that only joined: no process runs as either.
-type joined struct{ host, gateway string }
-
-// join has a host and a gateway join.
-func join(t *testing.T) (out joined) {
+// join has a host and a gateway join, as which no process runs, and returns the id of the host.
+func join(t *testing.T) string {
 	t.Helper()
 	var cluster struct{ Members []struct{ Address string } }
 	ask(t, suite.info.AdminKey, "GET", "/admin/v1/cluster", nil, &cluster)
@@ -124,22 +121,16 @@ func join(t *testing.T) (out joined) {
 	run("/admin/v1/hosts/tokens", "made-host", "gantry-agent", "join")
 	run("/admin/v1/gateways/tokens", "made-gateway", "gantry-scheduler", "gateway", "join", "--address", "127.0.0.1:9")
 	var list struct {
-		Hosts, Gateways []struct{ ID, Name string }
+		Hosts []struct{ ID, Name string }
 	}
-	for _, path := range []string{"/admin/v1/hosts", "/admin/v1/gateways"} {
-		ask(t, suite.info.AdminKey, "GET", path, nil, &list)
-	}
+	ask(t, suite.info.AdminKey, "GET", "/admin/v1/hosts", nil, &list)
 	for _, h := range list.Hosts {
 		if h.Name == "made-host" {
-			out.host = h.ID
+			return h.ID
 		}
 	}
-	for _, g := range list.Gateways {
-		if g.Name == "made-gateway" {
-			out.gateway = g.ID
-		}
-	}
-	return out
+	t.Fatalf("the host is not among %+v", list.Hosts)
+	return ""
 }
 
 // newEndpoint makes a queue endpoint of the sample worker.
@@ -229,7 +220,7 @@ func offered(t *testing.T) []string {
 	return slices.DeleteFunc(slices.Compact(out), func(s string) bool { return s == "" })
 }
 
-func actions(pod, volume, endpoint, served, host, account string, joined joined) []action {
+func actions(pod, volume, endpoint, served, host, account, joined string) []action {
 	return []action{
 		{"PATCH /v2/pods/{id}", false, "/pods/" + pod, opened("Change", "Change", "Name", "acted on")},
 		{"PATCH /v2/network-volumes/{id}", false, "/volumes/" + volume, opened("Change", "Change", "Name", "grown", "Size, GB", "11")},
@@ -367,8 +358,8 @@ func actions(pod, volume, endpoint, served, host, account string, joined joined)
 		{"POST /admin/v1/people/{id}/reset", true, "/people", sure("Reset", "")},
 		{"PATCH /admin/v1/people/{id}", true, "/people", pressed("Disable")},
 		{"DELETE /admin/v1/people/{id}", true, "/people", deletes("made@example.com")},
-		{"POST /admin/v1/hosts/{id}/fence", true, "/hosts/" + joined.host, sure("Fence", "made-host")},
-		{"DELETE /admin/v1/hosts/{id}", true, "/hosts/" + joined.host, sure("Remove", "made-host")},
+		{"POST /admin/v1/hosts/{id}/fence", true, "/hosts/" + joined, sure("Fence", "made-host")},
+		{"DELETE /admin/v1/hosts/{id}", true, "/hosts/" + joined, sure("Remove", "made-host")},
 		{"DELETE /admin/v1/gateways/{id}", true, "/gateways", func(_ *testing.T, b *browser.Browser) {
 			inRow(b, "made-gateway", "Remove")
 			b.Fill("dialog[open] input", "made-gateway")

@@ -186,6 +186,7 @@ var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 // shoot takes a screenshot where somebody wants to see it.
 func shoot(b *browser.Browser, name string) {
 	if dir := os.Getenv("GANTRY_SHOTS"); dir != "" {
+		b.Wait(`!document.querySelector(".messages div")`)
 		b.Screenshot(filepath.Join(dir, strings.Trim(unfit.ReplaceAllString(strings.ToLower(name), "-"), "-")+".png"))
 	}
 }

@@ -51,13 +51,17 @@ func TestFilesOfAVolume(t *testing.T) {
 	b.Click("dialog footer button", "Make")
 	b.Click("td button", "some data/")
 	b.Wait(`location.search === "?path=some+data%2F" && document.querySelector(".empty")`)
+	for _, name := range []string{"model.safetensors", "readme.md"} {
+		upload(b, name, "a file")
+		b.Wait(fmt.Sprintf(`[...document.querySelectorAll("td")].some((e) => e.innerText === %q)`, name))
+	}
+	shoot(b, "volume files")
 	const hostile = "<img src=x onerror=window.pwned=1> +%&?#.txt"
 	upload(b, hostile, "from the browser")
 	b.Wait(fmt.Sprintf(`[...document.querySelectorAll("td")].some((e) => e.innerText === %q)`, hostile))
 	if found := b.Eval(`[window.pwned ?? null, document.querySelector("main img")].every((x) => x === null)`); found != "true" {
 		t.Error("the name of a file is more than text")
 	}
-	shoot(b, "volume files")
 	b.Eval(`(() => {
 		const create = URL.createObjectURL
 		URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved = text); return create.call(URL, blob) }
