@@ -34,7 +34,7 @@ var errMoved = fleet.Unavailable("the host is to have its session at another sch
 // through is another scheduler with which hosts have sessions.
 type through struct {
 	id      fleet.MemberID
-	address string
+	address string       // guarded by Server.mu
 	heard   atomic.Int64 // Unix nanoseconds
 }
 
@@ -80,10 +80,11 @@ func (h hostsServer) Vouch(ctx context.Context, in *agentrpc.VouchRequest) (*age
 		return nil, h.notLeader(ctx)
 	}
 	t := h.others[id]
-	if t == nil || t.address != in.GetAddress() {
-		t = &through{id: id, address: in.GetAddress()}
+	if t == nil {
+		t = &through{id: id}
 		h.others[id] = t
 	}
+	t.address = in.GetAddress()
 	t.heard.Store(time.Now().UnixNano())
 	return &agentrpc.VouchResponse{}, nil
 }

@@ -51,7 +51,6 @@ func (r *relay) set(hosts agentrpc.HostsClient) {
 func (s *Server) Relay(ctx context.Context) error {
 	var closing sync.WaitGroup
 	defer closing.Wait()
-	s.relay.stops.Store(false)
 	defer s.relay.stops.Store(true)
 	for ctx.Err() == nil {
 		if leader := s.follows(); leader != "" {
@@ -146,7 +145,7 @@ func (s *Server) pass(
 	if err == nil {
 		hello, err = greet(ctx, stream, leader, hello)
 	}
-	if err != nil || !greeting() {
+	if lives := greeting(); err != nil || !lives {
 		end()
 		return hello, passError(err)
 	}

@@ -261,6 +261,35 @@ func TestWhoMayPassSessionsOn(t *testing.T) {
 	}
 }
 
+// TestASchedulerThatChangesItsAddress keeps the sessions that it passes on.
+func TestASchedulerThatChangesItsAddress(t *testing.T) {
+	w := newWorld(t)
+	a := w.newScheduler(loopback, brisk)
+	a.begin()
+	h := w.newHost(a.addr)
+	certs, err := pki.OpenStore(t.TempDir())
+	must(t, err)
+	must(t, certs.Enroll(w.ca, pki.Identity{Role: pki.RoleScheduler, ID: "s2"}, time.Hour, time.Now()))
+	hosts := agentrpc.NewHostsClient(w.raw(certs, a.addr))
+	vouch := func(address string) {
+		_, err := hosts.Vouch(w.ctx, &agentrpc.VouchRequest{Address: address})
+		must(t, err)
+	}
+	vouch("127.0.0.1:1")
+	stream, err := hosts.Session(metadata.AppendToOutgoingContext(w.ctx, "gantry-host", string(h.id)))
+	must(t, err)
+	must(t, stream.Send(&agentrpc.Up{Kind: &agentrpc.Up_Hello{Hello: h.hello(agentrpc.Place_PLACE_ANYWHERE)}}))
+	w.soon("the session stands", func() bool { return a.dispatch.Reachable(h.id) })
+	began := time.Now()
+	w.soon("a silence would have been noticed", func() bool {
+		vouch("127.0.0.1:2")
+		return time.Since(began) > 2*brisk.HeartbeatTimeout
+	})
+	if a.ways() != (ways{through: 1}) || h.record().Epoch != 1 {
+		t.Errorf("sessions %+v, epoch %d", a.ways(), h.record().Epoch)
+	}
+}
+
 // raw is a connection with a certificate.
 func (w *world) raw(certs *pki.Store, addr string) *grpc.ClientConn {
 	w.Helper()
