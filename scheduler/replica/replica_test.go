@@ -424,6 +424,26 @@ func TestWatchdogForgetsWhatEnded(t *testing.T) {
 	}
 }
 
+func TestAPausedProcessHasNoHungDisk(t *testing.T) {
+	const limit = 5 * time.Second
+	w, now := newWatchdog(limit, nil), time.Now()
+	w.begin("write log")
+	for _, after := range []time.Duration{time.Millisecond, time.Minute, limit / 10, time.Hour, 2 * limit} {
+		now = now.Add(after)
+		if err := w.look(now); err != nil {
+			t.Errorf("%s after the last look: %v", after, err)
+		}
+	}
+	var err error
+	for range 10 {
+		now = now.Add(limit / 10)
+		err = w.look(now)
+	}
+	if err == nil || !strings.Contains(err.Error(), "write log hangs since") {
+		t.Errorf("it hangs, and nobody says so: %v", err)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := Open(Config{}); err == nil || !strings.Contains(err.Error(), "must be set") {
 		t.Errorf("an empty config was taken: %v", err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"gantry/internal/sleep"
 )
 
 // watchdog times calls that a hung disk can keep for ever.
@@ -16,9 +18,10 @@ type watchdog struct {
 	limit time.Duration
 	fatal func(error)
 
-	mu    sync.Mutex
-	next  uint64
-	calls map[uint64]call // under way
+	mu     sync.Mutex
+	next   uint64
+	calls  map[uint64]call // under way
+	looked time.Time       // zero: not yet
 }
 
 type call struct {
@@ -58,19 +61,31 @@ func (w *watchdog) slowest(now time.Time) (name string, d time.Duration) {
 
 // run watches until ctx ends.
 func (w *watchdog) run(ctx context.Context) {
-	tick := time.NewTicker(w.limit / 10)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			if name, d := w.slowest(now); d > w.limit {
-				w.fatal(fmt.Errorf("%s hangs since %s: the disk does not answer", name, d.Round(time.Millisecond)))
-				return
-			}
-		case <-ctx.Done():
+	for sleep.For(ctx, w.every()) == nil {
+		if err := w.look(time.Now()); err != nil {
+			w.fatal(err)
 			return
 		}
 	}
+}
+
+func (w *watchdog) every() time.Duration { return w.limit / 10 }
+
+// look tells of a call that hangs. Time in which this process did not run, since it or its machine was stopped, is no call's.
+func (w *watchdog) look(now time.Time) error {
+	w.mu.Lock()
+	if paused := now.Sub(w.looked) - w.every(); !w.looked.IsZero() && paused > w.every() {
+		for id, c := range w.calls {
+			c.begun = c.begun.Add(min(paused, now.Sub(c.begun)))
+			w.calls[id] = c
+		}
+	}
+	w.looked = now
+	w.mu.Unlock()
+	if name, d := w.slowest(now); d > w.limit {
+		return fmt.Errorf("%s hangs since %s: the disk does not answer", name, d.Round(time.Millisecond))
+	}
+	return nil
 }
 
 // watchedLog is the log with every call timed and guarded.
