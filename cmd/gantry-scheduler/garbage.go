@@ -15,6 +15,7 @@ const (
 	headBytes     = 200 // of a job, about; see docs/design/serverless.md
 	usualGarbage  = 100 // percent of what is in use, as Go has it
 	littleGarbage = 50
+	quietGarbage  = 25
 	garbageEvery  = time.Second
 	quietRate     = 8 << 20          // bytes that are allocated in a second
 	quietFor      = 10 * time.Second // no more than that each second
@@ -24,13 +25,17 @@ const (
 // long, it is less than usual: a million of them would cost as much again otherwise. And it is less while little is allocated, which makes
 // collecting rare: what a fleet costs that does nothing is memory.
 func garbageFor(jobs int, live uint64, quiet time.Duration) int {
-	if uint64(jobs)*headBytes > live/2 || quiet >= quietFor { //nolint:gosec // not negative
+	switch {
+	case quiet >= quietFor:
+		return quietGarbage
+	case uint64(jobs)*headBytes > live/2: //nolint:gosec // not negative
 		return littleGarbage
 	}
 	return usualGarbage
 }
 
-// boundGarbage keeps the heap's garbage within garbageFor, by how many jobs there are, until ctx ends. An operator's GOGC stays as it is.
+// boundGarbage keeps the heap's garbage within garbageFor, by how many jobs there are, until ctx ends, and gives the system back at once
+// what a busy time has left, such as ten thousand hosts that came. An operator's GOGC stays as it is.
 func boundGarbage(ctx context.Context, jobs func() int) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -49,6 +54,9 @@ func boundGarbage(ctx context.Context, jobs func() int) {
 		if percent := garbageFor(jobs(), live, quiet); percent != is { // setting it stops everything for a moment
 			debug.SetGCPercent(percent)
 			is = percent
+			if percent == quietGarbage {
+				debug.FreeOSMemory()
+			}
 		}
 		_ = sleep.For(ctx, garbageEvery)
 	}
