@@ -186,6 +186,7 @@ func beat(b *testing.B, members int) {
 		}
 		b.ReportMetric((m.cpu(b)-used[i]).Seconds()/took, who+"-cores")
 		b.ReportMetric(m.rss(b), who+"-rss-MB")
+		b.ReportMetric(m.memory(b, "RssFile:"), who+"-mapped-MB")
 	}
 	b.ReportMetric(float64(p.hosts.Count().Heartbeats-beats)/took, "heartbeats/s")
 	if c := p.hosts.Count(); c.Connected != hosts {
