@@ -63,6 +63,8 @@ func TestWhatStandsInTheWayOfACertificate(t *testing.T) {
 	y.follows.Store(false)
 	s.CA = func(context.Context) (*pki.CA, error) { return nil, errors.New("secret") }
 	refused("no CA", host, csr, codes.Internal)
+	s.CA = func(context.Context) (*pki.CA, error) { return nil, fleet.Unavailable("it leads no more", nil) }
+	refused("another leads since", host, csr, codes.Unavailable)
 	y.do(state.RemoveHost{Host: "h1", At: time.Now()})
 	refused("a host that is gone", host, csr, codes.PermissionDenied)
 }

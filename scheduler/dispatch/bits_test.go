@@ -172,6 +172,8 @@ func TestWhatStandsInTheWayOfAJoin(t *testing.T) {
 	ca := y.server.CA
 	y.server.CA = func(context.Context) (*pki.CA, error) { return nil, errors.New("secret") }
 	refused("no CA", codes.Internal, none)
+	y.server.CA = func(context.Context) (*pki.CA, error) { return nil, fleet.Unavailable("it leads no more", nil) }
+	refused("another leads since", codes.Unavailable, none)
 	y.server.CA = ca
 	y.do(state.PutMember{Member: fleet.Member{ID: "m1", Name: "m1", Address: "a:1", JoinedAt: time.Now()}})
 	answer, err := y.server.Join(y.ctx, good())

@@ -59,7 +59,7 @@ func (s *Server) Join(ctx context.Context, in *agentrpc.JoinRequest) (*agentrpc.
 	ca, err := s.CA(ctx)
 	if err != nil {
 		s.Log.Error("open the CA", "err", err)
-		return nil, status.Error(codes.Internal, "internal error")
+		return nil, grpcError(err) // leadership may have ended since
 	}
 	leaf, err := ca.Issue(in.GetCsr(), pki.Identity{Role: pki.RoleHost, ID: string(id)}, s.CertLife, now)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Server) Renew(ctx context.Context, in *agentrpc.RenewRequest) (*agentrp
 	ca, err := s.CA(ctx)
 	if err != nil {
 		s.Log.Error("open the CA", "err", err)
-		return nil, status.Error(codes.Internal, "internal error")
+		return nil, grpcError(err) // leadership may have ended since
 	}
 	var leaf *x509.Certificate
 	if leaf, err = ca.Issue(in.GetCsr(), who, s.CertLife, time.Now()); err != nil {
