@@ -16,6 +16,8 @@ const (
 	usualGarbage  = 100 // percent of what is in use, as Go has it
 	littleGarbage = 50
 	quietGarbage  = 25
+	leastGarbage  = 10
+	muchLive      = 64 << 20 // bytes, of which leastGarbage is enough for collecting to be rare
 	garbageEvery  = time.Second
 	quietRate     = 8 << 20          // bytes that are allocated in a second
 	quietFor      = 10 * time.Second // no more than that each second
@@ -26,6 +28,8 @@ const (
 // collecting rare: what a fleet costs that does nothing is memory.
 func garbageFor(jobs int, live uint64, quiet time.Duration) int {
 	switch {
+	case quiet >= quietFor && live >= muchLive:
+		return leastGarbage
 	case quiet >= quietFor:
 		return quietGarbage
 	case uint64(jobs)*headBytes > live/2: //nolint:gosec // not negative
@@ -54,9 +58,9 @@ func boundGarbage(ctx context.Context, jobs func() int) {
 		if percent := garbageFor(jobs(), live, quiet); percent != is { // setting it stops everything for a moment
 			debug.SetGCPercent(percent)
 			is = percent
-			if percent == quietGarbage {
-				debug.FreeOSMemory()
-			}
+		}
+		if quiet == quietFor {
+			debug.FreeOSMemory()
 		}
 		_ = sleep.For(ctx, garbageEvery)
 	}
