@@ -112,6 +112,16 @@ func (l *lab) play(ctx context.Context, file, name, more string, replace ...stri
 	return out, errors.Join(err, timed.Close())
 }
 
+// awaited returns an error unless a play took each of some tasks, which it may skip where there was nothing to do.
+func awaited(out string, tasks ...string) error {
+	for _, t := range tasks {
+		if !regexp.MustCompile(`TASK \[` + regexp.QuoteMeta(t) + `\] \*+\n(skipping: .*\n)*(included|ok|changed): `).MatchString(out) {
+			return fmt.Errorf("the play did not %s", t)
+		}
+	}
+	return nil
+}
+
 // stamps writes the lines of a play with the seconds since its beginning, and keeps how long each task took.
 type stamps struct {
 	to    io.Writer

@@ -384,8 +384,8 @@ func (l *lab) upgradeOfThree(ctx context.Context) error {
 		return err
 	}
 	err = l.heardThrough(ctx, func() error {
-		_, err := l.play(ctx, "upgrade.md", "control-upgrade", "")
-		return err
+		out, err := l.play(ctx, "upgrade.md", "control-upgrade", "")
+		return errors.Join(err, awaited(out, "scheduler : Wait until it is well again", "host : Wait until it is connected again"))
 	})
 	if err != nil {
 		return err

@@ -154,3 +154,17 @@ func TestTasksAreTimed(t *testing.T) {
 		t.Errorf("%s%q", out.String(), s.slowest(8))
 	}
 }
+
+func TestATaskThatAPlaySkipsIsNoticed(t *testing.T) {
+	const wait = "gateway : Wait until it is heard again"
+	for out, want := range map[string]bool{
+		"TASK [" + wait + "] ***\nincluded: /a/heard.yml for edge-1\n":                                 true,
+		"TASK [" + wait + "] ***\nskipping: [edge-1]\nok: [edge-2]\n":                                  true,
+		"TASK [" + wait + "] ***\nskipping: [edge-1]\n\nTASK [gateway : Drain it] ***\nok: [edge-1]\n": false,
+		"TASK [gateway : Drain it] ***\nok: [edge-1]\n":                                                false,
+	} {
+		if err := awaited(out, wait); (err == nil) != want {
+			t.Errorf("%q: %v", out, err)
+		}
+	}
+}

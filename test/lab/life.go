@@ -171,8 +171,8 @@ func (l *lab) upgrade(ctx context.Context) error {
 		return err
 	}
 	err = l.heardThrough(ctx, func() error {
-		_, err := l.play(ctx, "upgrade.md", "control-upgrade", " -e host_soak_first=10 -e host_soak=5 -e common_debs_dir="+l.debs(2))
-		return err
+		out, err := l.play(ctx, "upgrade.md", "control-upgrade", " -e host_soak_first=10 -e host_soak=5 -e common_debs_dir="+l.debs(2))
+		return errors.Join(err, awaited(out, "scheduler : Wait until it is well again", "gateway : Wait until it is heard again", "host : Wait until it is connected again"))
 	})
 	if err != nil {
 		return err
