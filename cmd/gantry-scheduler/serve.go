@@ -129,7 +129,9 @@ func (c *runCmd) assemble(m *member, certs *pki.Store, api net.Addr, log *slog.L
 			Secret: func(k *fleet.S3Key) (fleet.Secret, error) { return d.service.S3Secret(k) },
 			Grant:  func(access string) (fleet.VolumeGrant, bool) { return d.service.VolumeGrant(access) },
 		}),
-		Workers: func(host fleet.HostID, stream agentrpc.Link_JobsServer) error { return d.workers.Serve(host, stream) },
+		Workers: func(host fleet.HostID, session <-chan struct{}, stream agentrpc.Link_JobsServer) error {
+			return d.workers.Serve(host, session, stream)
+		},
 	})
 	d.time = &control.Timekeeper{
 		Store: m.store, Node: m.node, Clocks: d.keeper, Leap: c.ClockLeap, Synced: synced, Boot: bootClock, Log: log,

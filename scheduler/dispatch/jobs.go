@@ -27,5 +27,5 @@ func (s *Server) Jobs(stream agentrpc.Link_JobsServer) error {
 	if x == nil || !x.welcomed.Load() {
 		return status.Error(codes.FailedPrecondition, "the host has no session with this scheduler")
 	}
-	return grpcOrStatus(s.Workers(host, stream))
+	return grpcOrStatus(s.Workers(host, x.done, stream))
 }

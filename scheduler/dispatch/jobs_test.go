@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,7 +23,7 @@ func TestJobsGoToHostsWithASession(t *testing.T) {
 	if _, err := ask(host); status.Code(err) != codes.Unimplemented {
 		t.Errorf("without workers: %v", err)
 	}
-	y.server.Workers = func(id fleet.HostID, s agentrpc.Link_JobsServer) error {
+	y.server.Workers = func(id fleet.HostID, _ <-chan struct{}, s agentrpc.Link_JobsServer) error {
 		return s.Send(&agentrpc.JobsDown{Kind: &agentrpc.JobsDown_Stop{Stop: &agentrpc.JobStop{PodId: string(id)}}})
 	}
 	if got, err := ask(host); err != nil || got.GetStop().GetPodId() != "host1" {
@@ -34,6 +35,39 @@ func TestJobsGoToHostsWithASession(t *testing.T) {
 	y.follows.Store(true)
 	if _, err := ask(host); status.Code(err) != codes.Unavailable {
 		t.Errorf("of a follower: %v", err)
+	}
+}
+
+// TestAStreamOfJobsHearsOfTheEndOfItsSession, though the host's connection stands.
+func TestAStreamOfJobsHearsOfTheEndOfItsSession(t *testing.T) {
+	y := newYard(t)
+	g := y.join("host1").connect()
+	begun, ended := make(chan struct{}), make(chan struct{})
+	y.server.Workers = func(_ fleet.HostID, session <-chan struct{}, s agentrpc.Link_JobsServer) error {
+		close(begun)
+		select {
+		case <-session:
+			close(ended)
+		case <-s.Context().Done():
+		}
+		return nil
+	}
+	s, err := g.client.Jobs(y.ctx)
+	check(t, err)
+	wait(t, begun)
+	y.server.session("host1").cancel(errSilent)
+	wait(t, ended)
+	if _, err := s.Recv(); err == nil {
+		t.Error("the stream goes on")
+	}
+}
+
+func wait(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("not in time")
 	}
 }
 

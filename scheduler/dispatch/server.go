@@ -69,8 +69,8 @@ type Config struct {
 	Backends volumes.Backends // of network volumes
 	Feeds    []feed.Feed      // what hosts are told and heard of, beside their pods
 	S3       S3Keys           // nil: there are none
-	// Workers serves the stream of jobs of a host; see workers.Workers. Nil: there are no serverless workers.
-	Workers func(fleet.HostID, agentrpc.Link_JobsServer) error
+	// Workers serves the stream of jobs of a host until its session is over; see workers.Workers. Nil: there are no serverless workers.
+	Workers func(host fleet.HostID, session <-chan struct{}, stream agentrpc.Link_JobsServer) error
 	Log     *slog.Logger
 }
 

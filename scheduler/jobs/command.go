@@ -71,7 +71,7 @@ type Read struct{ queue.Read }
 // Lost is queue.Lost.
 type Lost struct{ queue.Lost }
 
-// LostWorker is queue.LostWorker.
+// LostWorker is queue.LostWorker. Schedulers of this release propose Lost for each job instead.
 type LostWorker struct{ queue.LostWorker }
 
 // Cancel is queue.Cancel. Value: a Job.

@@ -87,6 +87,7 @@ type scene struct {
 	running map[fleet.PodID][]queue.ID
 	others  []fleet.PodID        // that have jobs and are no workers any more
 	lost    map[fleet.PodID]bool // workers whose hosts count as lost: they have no jobs, until the host comes back
+	tries   map[queue.ID]int     // attempts of the jobs that those have
 	drained map[fleet.PodID]bool // workers that are to leave their hosts
 
 	balances bool // requests reach its workers directly: there are no jobs
@@ -97,7 +98,7 @@ type scene struct {
 
 // see reads what there is.
 func (w *Workers) see(d *desk) (s scene, err error) {
-	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}, lost: map[fleet.PodID]bool{}, drained: map[fleet.PodID]bool{}}
+	s = scene{now: w.Now(), running: map[fleet.PodID][]queue.ID{}, lost: map[fleet.PodID]bool{}, tries: map[queue.ID]int{}, drained: map[fleet.PodID]bool{}}
 	w.mu.Lock()
 	s.told = w.tellings
 	w.mu.Unlock()
@@ -122,6 +123,9 @@ func (w *Workers) see(d *desk) (s scene, err error) {
 			for _, j := range q.Running(id) {
 				if of, _ := j.Endpoint(); of == d.id {
 					has = append(has, j.ID)
+					if s.lost[id] {
+						s.tries[j.ID] = j.Attempt()
+					}
 				}
 			}
 			if len(has) > 0 {
@@ -200,11 +204,16 @@ func (w *Workers) close(ctx context.Context, d *desk, s *scene) error {
 func (w *Workers) bury(ctx context.Context, d *desk, s *scene) error {
 	var errs []error
 	lost := func(id fleet.PodID, why string) {
-		if len(s.running[id]) > 0 {
-			_, err := w.propose(ctx, jobs.LostWorker{LostWorker: queue.LostWorker{At: queue.At(s.now), Worker: id, Reason: why}})
+		for some := range slices.Chunk(s.running[id], maxSwept) {
+			var cmds []jobs.Command
+			for _, job := range some { // and no others: a host that is back meanwhile may have been given some
+				from := queue.From{At: queue.At(s.now), Job: job, Worker: id, Attempt: s.tries[job]}
+				cmds = append(cmds, jobs.Lost{Lost: queue.Lost{From: from, Reason: why}})
+			}
+			_, err := w.propose(ctx, cmds...)
 			errs = append(errs, err)
-			delete(s.running, id)
 		}
+		delete(s.running, id)
 	}
 	for _, id := range s.others {
 		lost(id, "the worker was ended")

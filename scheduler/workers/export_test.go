@@ -39,10 +39,7 @@ func (w *Workers) GiveAfter(ctx context.Context, id fleet.EndpointID, before, me
 		return err
 	}
 	meanwhile()
-	if err := w.stopJobs(d, &s); err != nil {
-		return err
-	}
-	err = w.give(ctx, d, &s)
+	err = errors.Join(w.bury(ctx, d, &s), w.stopJobs(d, &s), w.give(ctx, d, &s))
 	_, scaled := w.scale(ctx, d, &s)
 	return errors.Join(err, scaled)
 }

@@ -8,7 +8,9 @@ import (
 
 	"gantry/fleet"
 	"gantry/internal/agentrpc"
+	"gantry/scheduler/jobs"
 	"gantry/scheduler/state"
+	"gantry/serverless/queue"
 	"gantry/test/plane"
 )
 
@@ -160,4 +162,61 @@ func TestTheImageIsFetchedWhereWorkersComeNext(t *testing.T) {
 	}
 	s.Advance(31 * time.Minute)
 	s.eventually("it is fetched again", func() bool { s.workers.Kick(s.endpoint); return len(s.Prefetched()) == 2 })
+}
+
+// TestALossIsThatOfTheJobsThatWereSeen: what the host was given since it came back is not lost with what it had.
+func TestALossIsThatOfTheJobsThatWereSeen(t *testing.T) {
+	s, p, l := idle(t, 1, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	old := s.submit(`1`)
+	g, _ := l.given()
+	var next fleet.JobView
+	s.must(s.workers.GiveAfter(t.Context(), s.endpoint, func() { s.SetReachable(p.Host, false) }, func() {
+		s.SetReachable(p.Host, true)
+		l, _ = s.connect(p.Host)
+		l.wants(p.ID, 1)
+		l.reports(g, agentrpc.JobReport_PROGRESS, `0`, plain) // what was said before is known
+		next = s.submit(`2`)
+	}))
+	if got := s.job(next); got.Status != "IN_PROGRESS" || s.attempts(next) != 1 {
+		t.Errorf("the job that was given anew, at attempt %d: %+v", s.attempts(next), got)
+	}
+	if got := s.job(old); got.Status != "IN_QUEUE" {
+		t.Errorf("the job of before: %+v", got)
+	}
+}
+
+// attempts returns how often a job was given out.
+func (s *shop) attempts(v fleet.JobView) int {
+	s.t.Helper()
+	id, _ := jobs.ParseID(v.ID)
+	j, err := s.Jobs.Jobs.Get(id, queue.At(s.Now()))
+	s.must(err)
+	return j.Attempt()
+}
+
+// TestAHostWithoutASessionIsGivenNothing: neither by a submission nor by a look, though its stream cannot end for what it does not read.
+func TestAHostWithoutASessionIsGivenNothing(t *testing.T) {
+	s := newShop(t, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	first := s.submit(`1`)
+	p := s.worker(1)
+	s.runs(p)
+	l, _ := s.dial(p.Host, 0)
+	l.wants(p.ID, 3)
+	s.status(first, "IN_PROGRESS") // the scheduler waits for the host to read of it
+	close(l.gone)
+	next := s.submit(`2`)
+	if s.look(); s.job(next).Status != "IN_QUEUE" {
+		t.Errorf("given to a host that is silent: %+v", s.job(next))
+	}
+}
+
+// TestAStreamEndsWithItsSession.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	_, _, l := idle(t, 1, func(e *fleet.EndpointSpec) { e.Workers.Max = 1 })
+	close(l.gone)
+	select {
+	case <-l.ctx.Done():
+	case <-time.After(patience):
+		t.Error("it stands")
+	}
 }

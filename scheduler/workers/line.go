@@ -33,12 +33,23 @@ type message struct {
 
 // line is the stream of one host. What is sent waits in a list: it holds no bodies, and not more than the host's workers want and say.
 type line struct {
-	host fleet.HostID
-	end  context.CancelFunc
-	wake chan struct{} // capacity 1
+	host    fleet.HostID
+	session <-chan struct{} // closed: that of the host is over
+	end     context.CancelFunc
+	wake    chan struct{} // capacity 1
 
 	mu   sync.Mutex
 	list []message
+}
+
+// stands reports whether the host has the session that the stream belongs to. One that has fallen silent may count as lost soon.
+func (l *line) stands() bool {
+	select {
+	case <-l.session:
+		return false
+	default:
+		return true
+	}
 }
 
 // queue adds a message. It does not wait.
@@ -68,8 +79,9 @@ type Stream interface {
 	Recv() (*agentrpc.JobsUp, error)
 }
 
-// Serve serves the stream of a host until it, or leadership, ends. A later stream of the host ends an earlier one.
-func (w *Workers) Serve(host fleet.HostID, stream Stream) error {
+// Serve serves the stream of a host until it, the host's session, which closes a channel then, or leadership ends. A later stream of the
+// host ends an earlier one.
+func (w *Workers) Serve(host fleet.HostID, session <-chan struct{}, stream Stream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	w.mu.Lock()
@@ -78,7 +90,7 @@ func (w *Workers) Serve(host fleet.HostID, stream Stream) error {
 	if !leads {
 		return status.Error(codes.Unavailable, "this scheduler does not lead")
 	}
-	l := &line{host: host, end: cancel, wake: make(chan struct{}, 1)}
+	l := &line{host: host, session: session, end: cancel, wake: make(chan struct{}, 1)}
 	if err := w.Jobs.Barrier(ctx); err != nil {
 		return err
 	}
@@ -103,6 +115,8 @@ func (w *Workers) Serve(host fleet.HostID, stream Stream) error {
 			}
 		case err := <-received:
 			return err
+		case <-session:
+			return status.Error(codes.Unavailable, "the host's session is over")
 		case <-over:
 			return status.Error(codes.Unavailable, "this scheduler does not lead any more")
 		case <-ctx.Done():

@@ -49,7 +49,7 @@ func (w *Workers) accept(d *desk, o *offer, taken []jobs.Job, sure bool) {
 
 // asks reports whether a worker may be given a job now. The caller holds mu.
 func (k *worker) asks(p *fleet.Pod, lost bool) bool {
-	return k != nil && k.slots > k.offered && k.line != nil && !k.leave && !k.ending && !k.unsure && p.Goal == fleet.GoalRun && !lost && p.Frozen.IsZero()
+	return k != nil && k.slots > k.offered && k.line != nil && k.line.stands() && !k.leave && !k.ending && !k.unsure && p.Goal == fleet.GoalRun && !lost && p.Frozen.IsZero()
 }
 
 // before orders those that ask by who gets the next job: the newest release, the least that is on its way to them, the longest idle.

@@ -159,6 +159,7 @@ type link struct {
 	down   chan *agentrpc.JobsDown
 	up     chan *agentrpc.JobsUp
 	over   chan error
+	gone   chan struct{} // closed: the host's session is over
 	number uint64
 }
 
@@ -171,11 +172,11 @@ func (s *shop) connect(host fleet.HostID) (*link, *agentrpc.JobsHeld) {
 // dial is connect with room for so many messages that the host has not read.
 func (s *shop) dial(host fleet.HostID, room int) (*link, *agentrpc.JobsHeld) {
 	s.t.Helper()
-	l := &link{s: s, down: make(chan *agentrpc.JobsDown, room), up: make(chan *agentrpc.JobsUp), over: make(chan error, 1)}
+	l := &link{s: s, down: make(chan *agentrpc.JobsDown, room), up: make(chan *agentrpc.JobsUp), over: make(chan error, 1), gone: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	w := s.workers
 	go func() {
-		err := w.Serve(host, l)
+		err := w.Serve(host, l.gone, l)
 		l.cancel() // as gRPC ends a stream with its handler
 		l.over <- err
 	}()

@@ -194,7 +194,7 @@ func (n *town) begin() {
 
 // Jobs implements agentrpc.LinkServer.
 func (n *town) Jobs(stream agentrpc.Link_JobsServer) error {
-	return n.leader().Serve(plane.Host, stream)
+	return n.leader().Serve(plane.Host, nil, stream)
 }
 
 // play plays the host: it starts and ends the containers of workers.

@@ -244,7 +244,9 @@ func (m *member) open() (*process, error) {
 		Backends:    backends, Feeds: []feed.Feed{networks.New(p.store, log), disks},
 	}
 	if w.serverless {
-		conf.Workers = func(host fleet.HostID, stream agentrpc.Link_JobsServer) error { return p.workers.Serve(host, stream) }
+		conf.Workers = func(host fleet.HostID, session <-chan struct{}, stream agentrpc.Link_JobsServer) error {
+			return p.workers.Serve(host, session, stream)
+		}
 	}
 	p.dispatch = dispatch.New(conf)
 	p.service = scheduler.New(scheduler.Config{
