@@ -54,7 +54,7 @@ type Config struct {
 	ClientIdle time.Duration // without progress while a client sends or takes a body; 5 min
 	Buffer     int64         // bytes of a body that are kept to try again; 1 MiB
 	Buffers    int64         // the same of all requests together; 64 MiB
-	Idle       int           // connections kept for the next requests; 64
+	Idle       int           // connections kept for the next requests, as many as are on their way under load: each costs a handshake; 256
 }
 
 func (c *Config) defaults() {
@@ -73,7 +73,7 @@ func (c *Config) defaults() {
 		c.Buffers = 64 << 20
 	}
 	if c.Idle == 0 {
-		c.Idle = 64
+		c.Idle = 256
 	}
 	if c.Always == nil {
 		c.Always = func(*http.Request) bool { return false }
