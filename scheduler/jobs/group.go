@@ -37,8 +37,8 @@ func One[T any](ctx context.Context, g Group, cmd Command) (out T, err error) {
 }
 
 // Content makes of a body what a command about a job of the account carries. A large body goes before it, in parts, so that
-// others' commands come between them. maxBytes is what the account's bodies may have. The parts are dropped when they are
-// not used, in time. Errors: those of Propose and of Part; too_large.
+// others' commands come between them; those of several bodies take turns. maxBytes is what the account's bodies may have. The parts are
+// dropped when they are not used, in time. Errors: those of Propose and of Part; too_large; ctx's.
 func (g Group) Content(ctx context.Context, account fleet.AccountID, job queue.ID, body []byte, maxBytes int64, now queue.Millis) (Content, error) {
 	if len(body) <= MaxInline {
 		return Content{Data: body}, nil
@@ -52,13 +52,25 @@ func (g Group) Content(ctx context.Context, account fleet.AccountID, job queue.I
 	}
 	for rest := body; len(rest) > 0; {
 		part.Data = rest[:min(len(rest), MaxPart)]
-		if _, err := One[any](ctx, g, part); err != nil {
+		if err := g.inTurn(ctx, part); err != nil {
 			return Content{}, err
 		}
 		part.From += int64(len(part.Data))
 		rest = rest[len(part.Data):]
 	}
 	return Content{Parts: part.ID}, nil
+}
+
+// inTurn commits a part of a body.
+func (g Group) inTurn(ctx context.Context, part Part) error {
+	select {
+	case g.Jobs.turns <- struct{}{}:
+		defer func() { <-g.Jobs.turns }()
+	case <-ctx.Done():
+		return fleet.Unavailable("Other large bodies are being kept. Please try again.", ctx.Err())
+	}
+	_, err := One[any](ctx, g, part)
+	return err
 }
 
 // Take reads chunks of a job's stream, which nobody is given again, and returns how many are left. Errors: those of Propose;

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,20 +174,7 @@ func BenchmarkCycles(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
 			ctx := b.Context()
-			first := member(b, "m0", b.TempDir(), "127.0.0.1:0")
-			if err := first.Bootstrap(ctx); err != nil {
-				b.Fatal(err)
-			}
-			for first.Barrier(ctx) != nil {
-				time.Sleep(time.Millisecond)
-			}
-			for i := 1; i < members; i++ {
-				id := fmt.Sprintf("m%d", i)
-				next := member(b, id, b.TempDir(), "127.0.0.1:0")
-				if err := first.Promote(ctx, replica.Member{ID: id, Address: next.address}); err != nil {
-					b.Fatal(err)
-				}
-			}
+			first := leaderOf(b, members)
 			payload := bytes.Repeat([]byte("x"), 200)
 			var n atomic.Uint64
 			b.SetParallelism(128)
@@ -215,4 +204,109 @@ func BenchmarkCycles(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 		})
 	}
+}
+
+// TestLargeBodiesTakeTurns, and small ones wait for none of them.
+func TestLargeBodiesTakeTurns(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g := member(t, "a", t.TempDir(), "127.0.0.1:0")
+	if err := g.Bootstrap(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ctx, "it does not lead", func() bool { return g.Barrier(ctx) == nil })
+	keep := func(ctx context.Context, size int) error {
+		_, err := g.Content(ctx, "account", queue.ID{1}, make([]byte, size), 1<<30, 1)
+		return err
+	}
+	g.Jobs.turns <- struct{}{}
+	short, end := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer end()
+	if err := keep(short, MaxInline+1); fleet.CodeOf(err) != fleet.CodeUnavailable {
+		t.Errorf("while another part is being committed: %v", err)
+	}
+	if err := keep(ctx, MaxInline); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+	<-g.Jobs.turns
+	for range 2 { // each turn ends
+		if err := keep(ctx, 3*MaxPart); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// leaderOf makes a group of so many members, and returns the one that leads.
+func leaderOf(b *testing.B, members int) peer {
+	b.Helper()
+	ctx := b.Context()
+	first := member(b, "m0", b.TempDir(), "127.0.0.1:0")
+	if err := first.Bootstrap(ctx); err != nil {
+		b.Fatal(err)
+	}
+	for first.Barrier(ctx) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	for i := 1; i < members; i++ {
+		id := fmt.Sprintf("m%d", i)
+		next := member(b, id, b.TempDir(), "127.0.0.1:0")
+		if err := first.Promote(ctx, replica.Member{ID: id, Address: next.address}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return first
+}
+
+// BenchmarkLargeBodies: what 200 small writes take, of the same group and of another one on the same disk, alone and while eight callers
+// have bodies of 20 MB kept, in turns and all at once. Three members each.
+func BenchmarkLargeBodies(b *testing.B) {
+	const callers, size = 8, MaxBody - 1<<20
+	g, other := leaderOf(b, 3), leaderOf(b, 3)
+	small := func(of peer) time.Duration {
+		began := time.Now()
+		if _, err := of.Propose(b.Context(), Drop{}); err != nil {
+			b.Error(err)
+		}
+		return time.Since(began)
+	}
+	round := func(what string) {
+		var own, others []time.Duration
+		for range 200 {
+			own, others = append(own, small(g)), append(others, small(other))
+		}
+		for name, took := range map[string][]time.Duration{"same-group": own, "other-group": others} {
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, name+"-p99-ms-"+what)
+		}
+	}
+	round("alone")
+	for what, turns := range map[string]int{"in-turns": partsAtOnce, "at-once": callers} {
+		g.Jobs.turns = make(chan struct{}, turns)
+		ctx, stop := context.WithCancel(b.Context())
+		var kept atomic.Int64
+		var group sync.WaitGroup
+		began := time.Now()
+		for n := range callers {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					c, err := g.Content(ctx, fleet.AccountID(fmt.Sprint("account", n)), queue.ID{byte(n)}, make([]byte, size), 1<<40, 1)
+					if err == nil {
+						_, err = g.Propose(ctx, Drop{ID: c.Parts})
+					}
+					if err != nil {
+						if ctx.Err() == nil {
+							b.Error(err)
+						}
+						return
+					}
+					kept.Add(size)
+				}
+			})
+		}
+		round(what)
+		stop()
+		group.Wait()
+		b.ReportMetric(float64(kept.Load())/1e6/time.Since(began).Seconds(), "MB/s-"+what)
+	}
+	b.ReportMetric(0, "ns/op")
 }

@@ -23,6 +23,10 @@ import (
 // fullFile is from which size on a file of bodies is not written to any more.
 const fullFile = 64 << 20
 
+// partsAtOnce is how many parts of large bodies a leader has committed at once, so that few bytes are ahead of others' commands, here and
+// on the disk that the control plane's log shares.
+const partsAtOnce = 1
+
 // Job is a copy of a queue.Job that stays as it is.
 type Job struct {
 	queue.Job
@@ -34,6 +38,7 @@ type Job struct {
 type Machine struct {
 	dir   string
 	codec *entry.Codec[Command]
+	turns chan struct{} // held while a part of a large body is being committed
 
 	mu       sync.RWMutex // guards the fields below; held by Apply, Restore and for writing only
 	index    uint64
@@ -58,7 +63,7 @@ func Open(dir string) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{dir: dir, codec: codec, parts: map[queue.ID]*part{}}
+	m := &Machine{dir: dir, codec: codec, turns: make(chan struct{}, partsAtOnce), parts: map[queue.ID]*part{}}
 	if m.bodies, err = bodies.Open(filepath.Join(dir, "bodies"), fullFile); err != nil {
 		return nil, fmt.Errorf("open jobs: %w", err)
 	}

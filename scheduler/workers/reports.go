@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
@@ -22,7 +23,10 @@ import (
 // MaxBytes is what all bodies of an account's jobs may have.
 const MaxBytes = 20 * fleet.GB
 
-const maxReason = 1024 // bytes
+const (
+	maxReason = 1024             // bytes
+	perByte   = time.Microsecond // that a large result may take longer, since it takes turns with others
+)
 
 // reader hears what a host says of its workers.
 type reader struct {
@@ -239,7 +243,7 @@ func (r *reader) command(ctx context.Context, m *agentrpc.JobReport, from queue.
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, proposing)
+	ctx, cancel := context.WithTimeout(ctx, proposing+time.Duration(len(body))*perByte)
 	defer cancel()
 	content, err := r.w.Jobs.Content(ctx, job.Account, from.Job, body, MaxBytes, from.At)
 	if err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -88,10 +89,12 @@ func BenchmarkJobLeaderKilled(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkJobLargeResults has 100 jobs answered with 20 MB each by three schedulers, and compares what one caller's small writes to the
-// control plane take meanwhile with what they take alone.
+// BenchmarkJobLargeResults has 100 jobs, or BENCH_JOBS, answered with 20 MB each by three schedulers, and compares what one caller's small writes to the
+// control plane take meanwhile with what they take alone. The floor is the disk's: the same bytes, written and synced by a few lines, and
+// beside them small writes as a commit makes them.
 func BenchmarkJobLargeResults(b *testing.B) {
-	const jobs, size = 100, 20_000_000 - 1000
+	const size = 20_000_000 - 1000
+	jobs := howMany(b, 100)
 	large := []byte(`"` + strings.Repeat("x", size) + `"`)
 	p := newJobPlane(b, 3, 1, 16, func(job []byte) []byte { return bytes.Clone(large) })
 	write := func(took samples) {
@@ -127,5 +130,65 @@ func BenchmarkJobLargeResults(b *testing.B) {
 	b.ReportMetric(alone.at("took", 0.99), "alone-p99-ms")
 	b.ReportMetric(beside.at("took", 0.99), "beside-p99-ms")
 	b.ReportMetric(beside.at("took", 0.99)/alone.at("took", 0.99), "ratio")
+	quiet, busy := diskFloor(b, 0), diskFloor(b, rate*20)
+	b.ReportMetric(quiet.at("took", 0.99), "floor-alone-p99-ms")
+	b.ReportMetric(busy.at("took", 0.99), "floor-beside-p99-ms")
+	b.ReportMetric(busy.at("took", 0.99)/quiet.at("took", 0.99), "floor-ratio")
 	b.ReportMetric(0, "ns/op")
+}
+
+// diskFloor makes 500 small commits, each of two syncs at a leader and then two at a follower, while three members write so many MB a second
+// to a log, synced every 512 KiB, and to a file of bodies that is not.
+func diskFloor(b *testing.B, rate float64) samples {
+	b.Helper()
+	const part = 512 << 10
+	open := func() *os.File {
+		f, err := os.CreateTemp(b.TempDir(), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = f.Close() })
+		return f
+	}
+	write := func(f *os.File, data []byte, at int64, synced bool) {
+		_, err := f.WriteAt(data, at)
+		if err == nil && synced {
+			err = f.Sync()
+		}
+		if err != nil {
+			b.Error(err)
+		}
+	}
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for n := 0; rate > 0 && n < 3; n++ {
+		log, bodies := open(), open()
+		group.Go(func() {
+			tick := time.NewTicker(time.Duration(part / rate / 1e6 * float64(time.Second)))
+			defer tick.Stop()
+			data := make([]byte, part)
+			for at := int64(0); ; at += part {
+				select {
+				case <-tick.C:
+				case <-stop:
+					return
+				}
+				write(log, data, at, true)
+				write(bodies, data, at, false)
+			}
+		})
+	}
+	took := samples{}
+	small, page := []*os.File{open(), open()}, make([]byte, 4<<10)
+	for i := range int64(500) {
+		began := time.Now()
+		for _, f := range small {
+			write(f, page, 4<<10*(i+1), true)
+			write(f, page, 0, true)
+		}
+		took.add("took", time.Since(began))
+	}
+	close(stop)
+	group.Wait()
+	return took
 }

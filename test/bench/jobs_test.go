@@ -241,16 +241,24 @@ func BenchmarkJobRunSync(b *testing.B) {
 	}
 }
 
-// BenchmarkJobQueueFull compares one scheduler with an empty queue, and the same one with a million jobs, or BENCH_JOBS, that wait: how
-// many it takes in a second, how many it has done by workers of other endpoints, and its memory, apart from what of it is mapped files.
-func BenchmarkJobQueueFull(b *testing.B) {
-	jobs := 1_000_000
-	if text := os.Getenv("BENCH_JOBS"); text != "" {
-		var err error
-		if jobs, err = strconv.Atoi(text); err != nil {
-			b.Fatal(err)
-		}
+// howMany is how many jobs there are: BENCH_JOBS, or else usual.
+func howMany(b *testing.B, usual int) int {
+	b.Helper()
+	text := os.Getenv("BENCH_JOBS")
+	if text == "" {
+		return usual
 	}
+	jobs, err := strconv.Atoi(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return jobs
+}
+
+// BenchmarkJobQueueFull compares one scheduler with an empty queue, and the same one with a million jobs, or BENCH_JOBS, that wait: how
+// many it takes in a second, how many it has done by workers of other endpoints, with the processor time of each, and its memory, apart from what of it is mapped files.
+func BenchmarkJobQueueFull(b *testing.B) {
+	jobs := howMany(b, 1_000_000)
 	p := newJobPlane(b, 1, 4, jobEndpoints, echo)
 	work := p.endpoints
 	p.endpoints = nil
@@ -260,11 +268,16 @@ func BenchmarkJobQueueFull(b *testing.B) {
 		_, _, err := p.submit(n)
 		return err
 	}
+	round := func(name string, fn func(int) error) {
+		before := p.used()
+		b.ReportMetric(many(b, jobCallers, jobRound, fn), name)
+		b.ReportMetric((p.used()-before)/jobRound*1e6, "cpu-µs-of-"+name)
+	}
 	look := func(what string) {
 		p.endpoints = work
-		b.ReportMetric(many(b, jobCallers, jobRound, p.cycle), "cycles/s-"+what)
+		round("cycles/s-"+what, p.cycle)
 		p.endpoints = wait
-		b.ReportMetric(many(b, jobCallers, jobRound, submit), "submits/s-"+what)
+		round("submits/s-"+what, submit)
 		b.ReportMetric(p.members[0].memory(b, "RssAnon:"), "MB-"+what)
 		b.ReportMetric(p.members[0].memory(b, "RssFile:"), "MB-mapped-"+what) // the program and the logs: the page cache
 	}
