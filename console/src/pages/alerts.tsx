@@ -27,7 +27,7 @@ export function alerts(hosts: Host[], cluster?: Schemas['Cluster'], capacity?: S
   if (cluster?.clock.held) add('GantryClockHeld', 'the log’s time', '/schedulers', cluster.clock.held)
   for (const h of hosts) {
     const to = `/hosts/${h.id}`
-    if (h.state === 'unreachable') add('GantryHostUnreachable', h.name, to, 'The host is not heard.')
+    if (h.state === 'unreachable') add('GantryHostUnreachable', h.name, to, 'The host is not heard.', h.stateSince ?? undefined)
     if (h.alarm) add('GantryHostTwice', h.name, to, h.alarm.text, h.alarm.at)
     for (const c of h.conditions) add('GantryHostCondition', h.name, to, c.text)
     for (const g of h.gpus) if (g.sick) add('GantryGPUSick', h.name, to, `${g.uuid}: ${g.sick}`)

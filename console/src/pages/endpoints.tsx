@@ -78,15 +78,15 @@ export function NewEndpoint() {
           <Field label="Type" hint="A queue keeps jobs until a worker takes them; a load balancer passes requests on."><select name="type"><option>QUEUE</option><option>LOAD_BALANCER</option></select></Field>
           <Field label={word('template') ? 'Image (empty: the template’s)' : 'Image'}><input name="image" class="mono" required={!word('template')} placeholder="docker.io/me/worker:1" /></Field>
           <Field label="Arguments"><input name="args" class="mono" /></Field>
-          <Field label="Models (addresses at huggingface.co, separated by blanks)"><input name="models" class="mono" placeholder="https://huggingface.co/org/name" /></Field>
+          <Field label="Models" hint="Addresses at huggingface.co, separated by blanks."><input name="models" class="mono" placeholder="https://huggingface.co/org/name" /></Field>
           <Field label="Compute"><select value={kind} onChange={(e) => pick(e.currentTarget.value)}><option value="cpu">CPU</option><option value="gpu">GPUs</option></select></Field>
           {kind === 'cpu' ? <Field label="vCPUs"><input name="vcpus" type="number" min={1} defaultValue="2" /></Field> : <>
             <Field label="GPU pool"><select name="pool">{pools.map((p) => <option key={p}>{p}</option>)}</select></Field><Field label="GPUs of a worker"><input name="count" type="number" min={1} defaultValue="1" /></Field></>}
           <Field label="Workers at least"><input name="min" type="number" min={0} defaultValue="0" /></Field>
           <Field label="Workers at most"><input name="max" type="number" min={0} defaultValue="3" /></Field>
-          <Field label="A worker ends after seconds without work"><input name="idle" type="number" min={1} defaultValue="5" /></Field>
-          <Field label="Another worker when a job waits longer than seconds"><input name="delay" type="number" min={1} defaultValue="4" /></Field>
-          <Field label="Port (load balancers)"><input name="port" type="number" defaultValue="80" /></Field>
+          <Field label="Seconds without work" hint="Then a worker ends."><input name="idle" type="number" min={1} defaultValue="5" /></Field>
+          <Field label="Seconds that a job waits" hint="Then another worker starts."><input name="delay" type="number" min={1} defaultValue="4" /></Field>
+          <Field label="Port" hint="Of load balancers."><input name="port" type="number" defaultValue="80" /></Field>
         </div>
         <Field label="Environment" hint="One NAME=value a line."><textarea name="env" class="code" rows={3} /></Field>
         <label class="check"><input type="checkbox" name="dry" />Only see whether it could be created</label>

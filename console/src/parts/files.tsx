@@ -92,6 +92,7 @@ export function Files({ pod }: { pod: string }) {
       {(busy || over) && <p class="note" role="status">{busy || `Let go to upload to ${printable(folder)}`}</p>}
       <Failure of={error} />
       {error && <p class="dim">Folders are listed with the container’s own <code>ls</code>, which its image must have.</p>}
+      {!entries && !error && <p class="dim" role="status">Reading…</p>}
       {entries && <Table label="files" rows={entries} id={(e) => e.name} text={(e) => e.name} empty={<p class="empty">The folder is empty.</p>} columns={[
         { name: 'Name', narrow: true, sort: (e) => e.name, cell: (e) => (e.kind === 'folder' ? <a href="#" onClick={(ev) => {
           ev.preventDefault()
