@@ -85,12 +85,17 @@ func sure(button, word string) func(*testing.T, *browser.Browser) {
 	}
 }
 
-// inRow presses a button of the row of a list whose first cell says name.
+// inRow presses a button of the row of a list whose first cell says name, and waits for what it opens.
 func inRow(b *browser.Browser, name, button string) {
+	atOnce(b, name, button)
+	b.Wait(`document.querySelector("dialog[open]")`)
+}
+
+// atOnce presses a button of a row that opens nothing.
+func atOnce(b *browser.Browser, name, button string) {
 	find := fmt.Sprintf(`[...([...document.querySelectorAll("tr")].find((r) => r.querySelector("td")?.innerText.trim() === %q)?.querySelectorAll("button") ?? [])].find((e) => e.innerText === %q)`, name, button)
 	b.Wait("!!" + find)
 	b.Eval(find + ".click(); 1")
-	b.Wait(`document.querySelector("dialog[open]")`)
 }
 
 // deletes deletes what the row of a list is about.
@@ -150,9 +155,9 @@ var notHere = map[string]string{
 	"POST /v2/pods/{id}/action":                  "TestAJourney",
 	"POST /admin/v1/hosts/{id}/drain":            "TestAnOperatorDrainsAHost",
 	"POST /admin/v1/hosts/{id}/uncordon":         "TestAnOperatorDrainsAHost",
-	"POST /admin/v1/hosts/{id}/ack-alarm":        "TestASickFleetIsNoHTML",
-	"POST /admin/v1/hosts/{id}/gpus/{gpu}/clear": "TestASickFleetIsNoHTML",
-	"POST /admin/v1/cluster/transfer":            "TestASickFleetIsNoHTML",
+	"POST /admin/v1/hosts/{id}/ack-alarm":        "TestAFleetThatFails",
+	"POST /admin/v1/hosts/{id}/gpus/{gpu}/clear": "TestAFleetThatFails",
+	"POST /admin/v1/cluster/transfer":            "TestAFleetThatFails",
 	"PUT /v2/me/totp":                            "TestAPersonSignsIn",
 	"PUT /v2/me/password":                        "TestAPersonSignsIn",
 	"PUT /v2/me/account":                         "TestAPersonSignsIn",

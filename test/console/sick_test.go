@@ -23,8 +23,8 @@ import (
 // record is an object of an answer.
 type record = map[string]any
 
-// sickFleet answers as the API of a fleet in which all that can be wrong is, and every text is an attack: no real fleet can be brought
-// to have an alarm, a sick GPU and several schedulers by what a test may do. It notes what is changed: method, path and body.
+// sickFleet answers as the API of a fleet in which all that can be wrong is, and every text is an attack: no name on
+// a real one may hold as much. See TestAFleetThatFails for a real one. It notes what is changed: method, path and body.
 type sickFleet struct {
 	mu   sync.Mutex
 	sent []string
@@ -42,8 +42,9 @@ func answers() map[string]any {
 		"id": "host1", "name": attack, "state": "unreachable", "eligibility": "open", "dataCenterId": attack, "cloud": "SECURE", "agentVersion": attack, "kernel": attack, "runtime": attack,
 		"driver": attack, "cuda": attack, "publicIp": attack, "takesNoPods": attack, "alarm": record{"at": at, "text": attack}, "joinedAt": at, "stateSince": at,
 		"conditions": []any{record{"code": attack, "severe": true, "text": attack}}, "labels": record{"rack": attack, attack: attack}, "roles": []any{attack}, "volumes": []any{attack}, "pods": 1,
-		"gpus":  []any{record{"uuid": attack, "type": attack, "sick": attack, "numa": 0}, record{"uuid": "well", "type": attack, "cordoned": attack, "numa": 0}},
-		"total": record{"milliCpu": 1, "memoryMb": 1, "diskGb": 1}, "used": record{"milliCpu": 1, "memoryMb": 1, "diskGb": 1}, "usedGpus": 1,
+		"gpus":     []any{record{"uuid": attack, "type": attack, "sick": attack, "numa": 0}, record{"uuid": "well", "type": attack, "cordoned": attack, "numa": 0}},
+		"goneGpus": []any{record{"uuid": attack + "gone", "type": attack, "reason": attack}},
+		"total":    record{"milliCpu": 1, "memoryMb": 1, "diskGb": 1}, "used": record{"milliCpu": 1, "memoryMb": 1, "diskGb": 1}, "usedGpus": 1,
 	}
 	member := func(id string, leads bool) record {
 		return record{"id": id, "name": attack, "address": attack, "leader": leads, "voter": true, "reachable": true, "problem": attack, "version": attack, "applied": 1, "lag": 0, "clockMs": 1, "silentMs": 0}
@@ -83,12 +84,13 @@ func answers() map[string]any {
 		"/v2/serverless/endpoint1": endpoint, "/v2/serverless/endpoint1/releases": record{"releases": []any{release}}, "/v2/billing": billing,
 		"/v2/me/devices/" + attack: record{"name": attack, "address": attack, "expiresAt": at},
 		"/admin/v1/hosts":          record{"hosts": []any{host}}, "/admin/v1/hosts/host1": host,
-		"/admin/v1/hosts/host1/pods": record{"pods": []any{record{"id": "pod1", "accountId": attack, "status": attack, "gpus": 1, "waits": attack}}},
-		"/admin/v1/cluster":          record{"id": attack, "level": 1, "clock": record{"held": attack}, "members": []any{member("member1", true), member("member2", false)}},
-		"/admin/v1/ca":               record{"cas": []any{record{"digest": attack, "state": attack, "notAfter": at}}, "step": attack, "waiting": 1, "total": 1},
-		"/admin/v1/capacity":         record{"gpus": []any{}, "stranded": []any{record{"hostId": "host1", "name": attack, "gpus": 1, "gpuTypeId": attack, "short": attack}}},
-		"/admin/v1/gateways":         record{"gateways": []any{record{"id": "gateway1", "name": attack, "state": "silent", "address": attack, "dataCenterId": attack, "requests": 1, "hosts": 1, "version": attack, "heardAt": at, "joinedAt": at}}},
-		"/admin/v1/accounts":         record{"accounts": []any{account}}, "/admin/v1/accounts/account1": account,
+		"/admin/v1/hosts/host1/drain": record{"pods": []any{}},
+		"/admin/v1/hosts/host1/pods":  record{"pods": []any{record{"id": "pod1", "accountId": attack, "status": attack, "gpus": 1, "waits": attack}}},
+		"/admin/v1/cluster":           record{"id": attack, "level": 1, "clock": record{"held": attack}, "members": []any{member("member1", true), member("member2", false)}},
+		"/admin/v1/ca":                record{"cas": []any{record{"digest": attack, "state": attack, "notAfter": at}}, "step": attack, "waiting": 1, "total": 1},
+		"/admin/v1/capacity":          record{"gpus": []any{}, "stranded": []any{record{"hostId": "host1", "name": attack, "gpus": 1, "gpuTypeId": attack, "short": attack}}},
+		"/admin/v1/gateways":          record{"gateways": []any{record{"id": "gateway1", "name": attack, "state": "silent", "address": attack, "dataCenterId": attack, "requests": 1, "hosts": 1, "version": attack, "heardAt": at, "joinedAt": at}}},
+		"/admin/v1/accounts":          record{"accounts": []any{account}}, "/admin/v1/accounts/account1": account,
 		"/admin/v1/people":          record{"people": []any{record{"id": "person1", "login": attack, "memberships": []any{record{"accountId": "account1", "name": attack, "role": attack}}, "password": attack, "sessions": 1}}},
 		"/admin/v1/volume-backends": record{"backends": []any{record{"id": attack, "kind": attack, "dataCenterId": attack, "type": attack, "quota": attack, "problem": attack, "volumes": 1, "sizeGb": 1}}},
 		"/admin/v1/datacenters":     record{"dataCenters": []any{record{"id": attack, "name": attack, "region": attack, "country": attack, "underlay": attack, "compliance": []any{attack}}}},
@@ -184,14 +186,26 @@ func TestASickFleetIsNoHTML(t *testing.T) {
 	hostileFiles(t, b)
 	visit(b, "/hosts/host1")
 	pressAndHear(b, "Acknowledge", "The alarm was acknowledged.")
-	pressAndHear(b, "Clear", "The GPU counts as well.")
+	press(b, "Clear")
+	b.Wait(`document.querySelector("dialog[open]")`)
+	pressAndHear(b, "Clear", "The GPU was forgotten.")
+	press(b, "Drain…")
+	b.Wait(`document.querySelector("dialog[open] .cli code")`)
+	var lines []string
+	if err := json.Unmarshal([]byte(b.Eval(`[...document.querySelectorAll(".cli code")].map((e) => e.innerText)`)), &lines); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"gantry host get '" + attack + "'", "gantry host drain '" + attack + "'"}; !slices.Equal(lines, want) {
+		t.Errorf("the command lines are %q, not %q", lines, want)
+	}
+	b.Eval(`document.querySelector("dialog[open]").close(); 1`)
 	visit(b, "/schedulers")
 	press(b, "Make it lead")
 	b.Wait(`document.querySelector("dialog[open]")`)
 	pressAndHear(b, "Make it lead", "Leadership was handed over.")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	gpu := strings.ReplaceAll(url.QueryEscape(attack), "+", "%20")
+	gpu := strings.ReplaceAll(url.QueryEscape(attack+"gone"), "+", "%20")
 	if want := []string{"POST /admin/v1/hosts/host1/ack-alarm", "POST /admin/v1/hosts/host1/gpus/" + gpu + "/clear", `POST /admin/v1/cluster/transfer {"memberId":"member2"}`}; !slices.Equal(f.sent, want) {
 		t.Errorf("the page sent %q, not %q", f.sent, want)
 	}

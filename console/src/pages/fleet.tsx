@@ -1,6 +1,6 @@
 import { useMemo, useState } from 'preact/hooks'
 import { call, type Schemas } from '../api'
-import { size } from '../format'
+import { quote, size } from '../format'
 import { ofFleet, useLive, useOnce, useRows } from '../live'
 import { attempt, Badge, Bar, Card, Cli, Dialog, Empty, Facts, Failure, Link, Page, Stat, Sure, Table, When, type Column } from '../ui'
 import { Chart } from '../parts/chart'
@@ -130,7 +130,7 @@ function Drain({ of: h, close, done }: { of: Host; close(): void; done(): void }
         close()
         done()
       })}>Drain</button></footer>
-      <Cli line={`gantry host drain ${h.name}${keep ? ' --keep-running' : ''}${force ? ' --force' : ''}`} />
+      <Cli line={`gantry host drain ${quote(h.name)}${keep ? ' --keep-running' : ''}${force ? ' --force' : ''}`} />
     </Dialog>
   )
 }
@@ -165,16 +165,18 @@ export function HostPage({ args: [id] }: { args: string[] }) {
         ['Disk', <span key="d">{h.used.diskGb} of {h.total.diskGb} GB <Bar part={share(h.used.diskGb, h.total.diskGb)} label="Disk" /></span>],
         ['Roles', h.roles.join(', ')], ['Volumes', h.volumes.join(', ')], ['Labels', Object.entries(h.labels).map(([k, v]) => `${k}=${v}`).join(', ')], ['Joined', <When key="j" at={h.joinedAt} />],
       ]} /></Card>
-      {h.gpus.length > 0 && <Card title="GPUs"><div class="scroll"><table class="plain"><thead><tr><th scope="col">GPU</th><th scope="col">Type</th><th scope="col" class="number">NUMA</th><th scope="col">State</th><th /></tr></thead><tbody>{h.gpus.map((g) => {
+      {h.gpus.length + h.goneGpus.length > 0 && <Card title="GPUs"><div class="scroll"><table class="plain"><thead><tr><th scope="col">GPU</th><th scope="col">Type</th><th scope="col" class="number">NUMA</th><th scope="col">State</th><th /></tr></thead><tbody>{h.gpus.map((g) => {
         const at = { id: h.id, gpu: g.uuid }
         return (
           <tr key={g.uuid}><td class="mono">{g.uuid}</td><td>{g.type}{g.simulated && ' (simulated)'}</td><td class="number">{g.numa}</td><td>{g.sick ? <span class="bad">{g.sick}</span> : g.cordoned ? `cordoned: ${g.cordoned}` : <span class="good">well</span>}</td>
             <td>{g.cordoned ? <button type="button" onClick={() => act('The GPU is used again.', () => call('post', '/admin/v1/hosts/{id}/gpus/{gpu}/uncordon', { path: at }))}>Uncordon</button>
               : <button type="button" onClick={() => act('The GPU takes no new pods.', () => call('post', '/admin/v1/hosts/{id}/gpus/{gpu}/cordon', { path: at, body: { reason: 'from the console' } }))}>Cordon</button>}
-              {g.sick && <button type="button" onClick={() => act('The GPU counts as well.', () => call('post', '/admin/v1/hosts/{id}/gpus/{gpu}/clear', { path: at }))}>Clear</button>}</td></tr>)
-      })}</tbody></table></div></Card>}
+            </td></tr>)
+      })}{h.goneGpus.map((g) => (
+        <tr key={g.uuid}><td class="mono">{g.uuid}</td><td>{g.type}</td><td /><td>gone, cordoned: {g.reason}</td>
+          <td><Sure kind="" label="Clear" ask={<p>The host has this GPU no more, as after it was replaced. Its cordon is forgotten.</p>} act={() => act('The GPU was forgotten.', () => call('post', '/admin/v1/hosts/{id}/gpus/{gpu}/clear', { path: { id: h.id, gpu: g.uuid } }))} /></td></tr>))}</tbody></table></div></Card>}
       <Card title={`Pods (${h.pods})`}><Failure of={pods.error} />{pods.value && (pods.value.pods.length === 0 ? <p class="dim">None.</p> : <div class="scroll"><PodTable of={pods.value.pods} /></div>)}</Card>
-      <Cli line={`gantry host get ${h.name}`} />
+      <Cli line={`gantry host get ${quote(h.name)}`} />
     </Page>
   )
 }
@@ -194,7 +196,7 @@ export function Schedulers() {
             <td>{!m.leader && m.voter && <Sure kind="" label="Make it lead" ask={<p>{m.name} takes over at once. Requests under way are answered.</p>} act={() => act('Leadership was handed over.', () => call('post', '/admin/v1/cluster/transfer', { body: { memberId: m.id } }))} />}</td></tr>))}</tbody></table></div></Card>
         <Card title="Cluster"><Facts of={[['Id', <code key="i">{c.id}</code>], ['Feature level', c.level], ['Clock', c.clock.held ? <span class="bad" key="c">{c.clock.held}</span> : 'sure']]} /></Card>
       </>}
-      {ca.value && <Card title="Certificate authorities"><table class="plain"><tbody>{ca.value.cas.map((x) => <tr key={x.digest}><td class="mono">{x.digest.slice(0, 24)}…</td><td>{x.state}</td><td>ends <When at={x.notAfter} /></td></tr>)}</tbody></table>{ca.value.step && <p class="note">{ca.value.step}: {ca.value.waiting} of {ca.value.total} nodes are waited for.</p>}</Card>}
+      {ca.value && <Card title="Certificate authorities"><div class="scroll"><table class="plain"><tbody>{ca.value.cas.map((x) => <tr key={x.digest}><td class="mono">{x.digest.slice(0, 24)}…</td><td>{x.state}</td><td>ends <When at={x.notAfter} /></td></tr>)}</tbody></table></div>{ca.value.step && <p class="note">{ca.value.step}: {ca.value.waiting} of {ca.value.total} nodes are waited for.</p>}</Card>}
       <Cli line="gantry raft members" />
     </Page>
   )

@@ -12,6 +12,7 @@
 //	f.Host(3).Mend()
 //	f.Host(3).Mute()               // its connection stays and it says nothing, until Speak
 //	f.Host(3).Reboot()             // what ran there is gone, and its next session says so
+//	f.Host(3).Swap("", gpus)        // it has other GPUs, or the identity is another machine's
 //	f.Runs()                       // what runs where now
 //	f.Faults()                     // pods that ran on two hosts at once, GPUs that two pods had; empty: none
 //

@@ -1,6 +1,7 @@
 package simhost
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -121,6 +122,14 @@ func (h *Host) Reboot() {
 		}
 	}
 	h.breakOff(errRebooted)
+}
+
+// Swap gives the host other GPUs and, unless machine is empty, another machine's id, and ends its session. The next one tells of them.
+func (h *Host) Swap(machine string, gpus []fleet.GPU) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.machine, h.gpus = cmp.Or(machine, h.machine), gpus
+	h.breakOff(errSwapped)
 }
 
 // breakOff ends the present session. The caller holds mu.

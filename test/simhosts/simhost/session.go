@@ -27,6 +27,7 @@ const (
 var (
 	errCut      = errors.New("the host is cut off")
 	errRebooted = errors.New("the host was rebooted")
+	errSwapped  = errors.New("the host has other hardware")
 	errOld      = errors.New("the scheduler follows an older lineage than this host did")
 )
 
@@ -219,7 +220,7 @@ func (h *Host) hello() *agentrpc.Hello {
 	}
 	for _, g := range h.gpus {
 		out.Inventory.Gpus = append(out.Inventory.Gpus, &agentrpc.GPU{
-			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), Simulated: true, //nolint:gosec // small
+			Uuid: g.UUID, Type: g.Type, MemoryMb: g.MemoryMB, Numa: int32(g.NUMA), Island: int32(g.Island), Simulated: true, Sick: g.Sick, //nolint:gosec // small
 		})
 	}
 	agentrpc.Seal(out.Inventory)

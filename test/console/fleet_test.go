@@ -1,0 +1,187 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gantry/api/admin"
+	"gantry/client"
+	"gantry/fleet"
+	"gantry/test/browser"
+	"gantry/test/devtest"
+	"gantry/test/simhosts/simhost"
+)
+
+// three starts a gantry dev of three schedulers beside the one of all tests.
+func three(t *testing.T) (devtest.Info, *client.Client) {
+	t.Helper()
+	d, err := suite.site.Start(filepath.Join(suite.site.Dir, "three"), "--schedulers", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			d.PrintLogs(t.Output())
+		}
+	})
+	info, err := d.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := d.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, api
+}
+
+func clusterOf(t *testing.T, api *client.Client) admin.Cluster {
+	t.Helper()
+	c, err := api.Cluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Value
+}
+
+// simulated has a host with GPUs join, whose hardware is what the test says.
+func simulated(t *testing.T, api *client.Client, center string, gpus []fleet.GPU) *simhost.Host {
+	t.Helper()
+	var link []string
+	for _, m := range clusterOf(t, api).Members {
+		link = append(link, m.Address)
+	}
+	f := simhost.New(simhost.Config{Schedulers: link, Token: simhost.Operator(api, center), Prefix: "ill", Shape: func(int) []fleet.GPU { return gpus }})
+	if err := f.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return f.Host(0)
+}
+
+// TestAFleetThatFails presses what a page only has while something is wrong, before real schedulers: a GPU is gone, another machine uses the
+// identity of a host. Then another scheduler is made to lead.
+func TestAFleetThatFails(t *testing.T) {
+	info, api := three(t)
+	gpus := []fleet.GPU{{UUID: "GPU-stays", Type: devtest.GPUType, MemoryMB: 81_559, Sick: "XID 79: the GPU fell off the bus"}, {UUID: "GPU-goes", Type: devtest.GPUType, MemoryMB: 81_559}}
+	host := simulated(t, api, info.DataCenterID, gpus)
+	of := func() admin.Host {
+		h, err := api.Host(t.Context(), string(host.ID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.Value
+	}
+	b := open(t, info.API, info.AdminKey)
+	visit(b, "/hosts/"+string(host.ID()))
+	b.Wait(`document.querySelector("main").innerText.includes("XID 79")`)
+	atOnce(b, "GPU-goes", "Cordon")
+	b.Wait(`document.querySelector("main").innerText.includes("cordoned: from the console")`)
+	host.Swap("", gpus[:1])
+	inRow(b, "GPU-goes", "Clear")
+	shoot(b, "gone gpu")
+	pressAndHear(b, "Clear", "The GPU was forgotten.")
+	b.Wait(`!document.querySelector("main").innerText.includes("GPU-goes")`)
+	if h := of(); len(h.GoneGPUs) != 0 || len(h.GPUs) != 1 {
+		t.Errorf("the host has %+v, and had %+v", h.GPUs, h.GoneGPUs)
+	}
+
+	host.Swap("another-machine", gpus[:1])
+	b.Wait(`document.querySelector(".note.bad")?.innerText.includes("uses the identity of this host")`)
+	shoot(b, "alarm")
+	pressAndHear(b, "Acknowledge", "The alarm was acknowledged.")
+	b.Wait(`!document.querySelector("main").innerText.includes("uses the identity of this host")`)
+	if h := of(); h.Alarm != nil {
+		t.Errorf("the host has the alarm %+v", h.Alarm)
+	}
+	visit(b, "/alerts")
+	b.Wait(`["GantryGPUSick", "GantryHostUnreachable"].every((name) => document.querySelector("main").innerText.includes(name))`)
+	shoot(b, "alerts")
+	handOver(t, b, api)
+	quiet(t, b)
+}
+
+// handOver makes a scheduler lead that does not, from the page of one that may be any of them.
+func handOver(t *testing.T, b *browser.Browser, api *client.Client) {
+	t.Helper()
+	var next admin.Member
+	err := devtest.Until(time.Minute, func() error {
+		members := clusterOf(t, api).Members
+		i := slices.IndexFunc(members, func(m admin.Member) bool { return !m.Leader && m.Voter && m.Reachable && m.Problem == "" })
+		if i < 0 {
+			return fmt.Errorf("no other member may lead: %+v", members)
+		}
+		next = members[i]
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	visit(b, "/schedulers")
+	row := fmt.Sprintf(`[...document.querySelectorAll("tr")].find((r) => r.innerText.includes(%q))`, next.ID)
+	b.Wait(row + `?.innerText.includes("votes")`)
+	shoot(b, "three schedulers")
+	b.Eval(row + `.querySelector("button").click(); 1`)
+	b.Wait(`document.querySelector("dialog[open]")`)
+	pressAndHear(b, "Make it lead", "Leadership was handed over.")
+	b.Wait(row + `.innerText.includes("leads")`)
+	for _, m := range clusterOf(t, api).Members {
+		if m.Leader != (m.ID == next.ID) {
+			t.Errorf("%s leads: %t; %s was to lead", m.ID, m.Leader, next.ID)
+		}
+	}
+}
+
+// TestStorageOfEachKind fills the form of a backend for each kind that there is.
+func TestStorageOfEachKind(t *testing.T) {
+	p := newPod(t, "of the host", devtest.Sleeper, nil)
+	b := open(t, suite.info.API, suite.info.AdminKey)
+	visit(b, "/backends")
+	ceph := []string{"Kind", "cephfs", "Monitors", "192.0.2.1:6789, 192.0.2.2:6789", "File system", "shared", "User of all hosts", "hosts", "User that sets quotas", "quotas"}
+	local := []string{"Kind", "local", "Path", "/srv/made"}
+	for _, row := range []struct {
+		id, refused string // empty: it is made
+		fields      []string
+		like        string
+	}{
+		{"no-key", "key must be a key of Ceph", append(slices.Clone(ceph), "Its key", "***", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
+		{"one-user", "must be the name of another user", append(slices.Clone(ceph), "User that sets quotas", "hosts", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
+		{"ceph", "", append(slices.Clone(ceph), "Path", "/volumes", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), `"cephfs":{"monitors":["192.0.2.1:6789","192.0.2.2:6789"],"fileSystem":"shared","user":"hosts","adminUser":"quotas","path":"/volumes"}`},
+		{"nowhere", "host not found", append(slices.Clone(local), "Storage host", "nohost00000000"), ""},
+		{"root", "must be an absolute path", append(slices.Clone(local), "Path", "/srv/../etc", "Storage host", p.HostID), ""},
+		{"local", "", append(slices.Clone(local), "Storage host", p.HostID), `"local":{"path":"/srv/made"}`},
+	} {
+		t.Run(row.id, func(t *testing.T) {
+			press(b, "New backend")
+			b.Wait(fmt.Sprintf(`document.querySelector("dialog[open] select[name=center] option[value='%s']")`, suite.info.DataCenterID))
+			fields("Create", append([]string{"Id", row.id, "Data center", suite.info.DataCenterID}, row.fields...)...)(t, b)
+			if row.refused != "" {
+				b.Wait(fmt.Sprintf(`document.querySelector("dialog[open] [role=alert]")?.innerText.includes(%q)`, row.refused))
+				b.Eval(`document.querySelector("dialog[open]").close(); 1`)
+				b.Faults = nil // the refusal
+				return
+			}
+			b.Wait(fmt.Sprintf(`[...document.querySelectorAll("td")].some((e) => e.innerText === %q)`, row.id))
+			var made json.RawMessage
+			ask(t, suite.info.AdminKey, "GET", "/admin/v1/volume-backends/"+row.id, nil, &made)
+			if text := string(made); !strings.Contains(text, row.like) || strings.Contains(text, "AQBs") {
+				t.Errorf("the backend is %s, and should have %s", text, row.like)
+			}
+			deletes(row.id)(t, b)
+			b.Wait(fmt.Sprintf(`![...document.querySelectorAll("td")].some((e) => e.innerText === %q)`, row.id))
+			quiet(t, b)
+		})
+	}
+}
