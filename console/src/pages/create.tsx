@@ -69,11 +69,20 @@ export function request(f: Form): Request {
 function line(r: Request): string {
   const words = ['gantry pod create', quote(r.name), ...(typeof r.image === 'string' ? [quote(r.image)] : [])]
   if (r.gpu) words.push('--gpu', quote(r.gpu.id), '--count', String(r.gpu.count ?? 1))
+  if (r.cloud) words.push('--cloud', r.cloud)
   if (r.cpu) words.push('--cpu', r.cpu.id, '--vcpu', String(r.cpu.vcpuCount))
   if (r.templateId) words.push('--template', quote(r.templateId))
   for (const c of r.dataCenterIds ?? []) words.push('--data-center', quote(c))
   for (const p of (r.ports ?? []) as string[]) words.push('--port', quote(p))
   for (const [k, v] of Object.entries(r.env ?? {})) words.push('--env', quote(`${k}=${v}`))
+  if (r.disk) words.push('--disk', String(r.disk))
+  if (r.registry) words.push('--registry', quote(r.registry))
+  if (typeof r.args === 'string') words.push('--args', quote(r.args))
+  for (const v of r.mounts?.network ?? []) words.push('--network-volume', quote(`${v.volumeId}:${v.path}`))
+  if (r.mounts?.persistent) words.push('--persistent', quote(`${r.mounts.persistent.size}:${r.mounts.persistent.path}`))
+  if (r.globalNetworking) words.push('--global-networking')
+  if (r.startSsh) words.push('--ssh')
+  if (r.interruptible) words.push('--interruptible', ...(r.bidPerGpu ? ['--bid', String(r.bidPerGpu)] : []))
   return words.join(' ')
 }
 
@@ -134,7 +143,7 @@ export function CreatePod() {
             <Field label="Arguments" hint="In place of the image’s own command."><input {...text('args')} class="mono" placeholder="python train.py" /></Field>
           </Card>
           <Card title="Compute">
-            <div class="row">
+            <div class="row apart">
               <label class="row"><input type="radio" name="kind" checked={!f.gpu} onChange={() => change({ gpu: '' })} />CPU alone</label>
               <label class="row"><input type="radio" name="kind" checked={!!f.gpu} onChange={() => change({ gpu: offered[0]?.id ?? '' })} />GPUs</label>
               {f.gpu && <>
@@ -155,7 +164,7 @@ export function CreatePod() {
             </div>
           </Card>
           <Card title="Where">
-            <div class="row">
+            <div class="row apart">
               <label class="row"><input type="radio" name="center" checked={!f.center} onChange={() => change({ center: '' })} />Anywhere</label>
               {centers.map((c) => <label key={c.id} class="row"><input type="radio" name="center" checked={f.center === c.id} onChange={() => change({ center: c.id })} />{c.name} <Badge of={c.availability} /></label>)}
             </div>
