@@ -30,6 +30,11 @@ func (c *Client) Job(ctx context.Context, endpoint, id string) (Answer[v2.Job], 
 	return call[v2.Job](ctx, c, http.MethodGet, jobPath(endpoint, "status", id), nil, nil)
 }
 
+// JobWithInput is Job with the job's input, unless the job has completed or was cancelled.
+func (c *Client) JobWithInput(ctx context.Context, endpoint, id string) (Answer[v2.Job], error) {
+	return call[v2.Job](ctx, c, http.MethodGet, jobPath(endpoint, "status", id), url.Values{"input": {"true"}}, nil)
+}
+
 // StreamJob returns the chunks of a job that nobody was given before. It waits for one up to wait, 1 s to 4 s.
 func (c *Client) StreamJob(ctx context.Context, endpoint, id string, wait time.Duration) (Answer[v2.JobStream], error) {
 	return call[v2.JobStream](ctx, c, http.MethodGet, jobPath(endpoint, "stream", id), waitFor(wait), nil)

@@ -276,6 +276,16 @@ func (s *Service) Job(ctx context.Context, who fleet.Principal, endpoint fleet.E
 	return s.viewed(id, s.Now())
 }
 
+// JobRequest returns a job as it was submitted, or nothing once it is not kept any more. Errors: those of Job.
+func (s *Service) JobRequest(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string) ([]byte, error) {
+	_, id, err := s.findJob(ctx, who, endpoint, text)
+	if err != nil {
+		return nil, err
+	}
+	_, request, err := s.Jobs.Jobs.Read(id, queue.At(s.Now()), func(j *queue.Job) queue.Body { return j.Input })
+	return request, err
+}
+
 // AwaitJob is Job once it has ended, or wait is over.
 func (s *Service) AwaitJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, text string, wait time.Duration) (fleet.JobView, error) {
 	_, id, err := s.findJob(ctx, who, endpoint, text)

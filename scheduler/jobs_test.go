@@ -181,6 +181,10 @@ func TestJobsThatAreNotTheCallers(t *testing.T) {
 			_, err := w.svc.Job(ctx, p, e, id, 0)
 			return err
 		},
+		"request": func(p fleet.Principal, e fleet.EndpointID, id string) error {
+			_, err := w.svc.JobRequest(ctx, p, e, id)
+			return err
+		},
 		"await": func(p fleet.Principal, e fleet.EndpointID, id string) error {
 			_, err := w.svc.AwaitJob(ctx, p, e, id, 0)
 			return err

@@ -121,10 +121,19 @@ func (c *call) status() error {
 		return err
 	}
 	v, err := c.cfg.Service.Job(c.r.Context(), c.who, c.endpoint, c.id, retention.Milliseconds())
-	if err == nil {
-		c.writeJob(recordOf(&v))
+	if err != nil {
+		return err
 	}
-	return err
+	out := recordOf(&v)
+	if c.r.URL.Query().Get("input") == "true" {
+		request, err := c.cfg.Service.JobRequest(c.r.Context(), c.who, c.endpoint, c.id)
+		if err != nil {
+			return err
+		}
+		out.Input = inputOf(request)
+	}
+	c.writeJob(out)
+	return nil
 }
 
 func (c *call) statusSync() error {

@@ -25,6 +25,7 @@ import (
 type Service interface {
 	SubmitJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, req fleet.JobRequest) (fleet.JobView, error)
 	Job(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, id string, retention int64) (fleet.JobView, error)
+	JobRequest(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, id string) ([]byte, error)
 	AwaitJob(ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, id string, wait time.Duration) (fleet.JobView, error)
 	StreamJob(
 		ctx context.Context, who fleet.Principal, endpoint fleet.EndpointID, id string, wait time.Duration,

@@ -130,6 +130,7 @@ func TestAJobByHTTP(t *testing.T) {
 		t.Errorf("id %s", id)
 	}
 	s.do("GET", "status/"+id, "", 200, `{"id":"`+id+`","status":"IN_QUEUE"}`)
+	s.do("GET", "status/"+id+"?input=true", "", 200, `{"id":"`+id+`","status":"IN_QUEUE","input":{"a":1}}`)
 	from, body := s.TakeJob(s.endpoint)
 	if want := `{"input":{"a":1},"webhook":"https://example.com/hook","policy":{"ttl":60000},"s3Config":{"accessSecret":"s"}}`; string(body) != want {
 		t.Errorf("the worker gets %s", body)
@@ -150,8 +151,10 @@ func TestAJobByHTTP(t *testing.T) {
 	from, _ = s.TakeJob(s.endpoint)
 	s.FinishJob(from, true, `it "broke"`)
 	s.do("GET", "status/"+bad, "", 200, `{"id":".*","status":"FAILED",.*"error":"it \\"broke\\"","attempts":1}`)
+	s.do("GET", "status/"+bad+"?input=true", "", 200, `{"id":".*","status":"FAILED",.*"attempts":1,"input":{}}`)
 	s.do("POST", "retry/"+bad, "", 200, `{"id":".*","status":"IN_QUEUE"}`)
 	s.do("POST", "cancel/"+bad, "", 200, `{"id":".*","status":"CANCELLED"}`)
+	s.do("GET", "status/"+bad+"?input=true", "", 200, `{"id":"`+bad+`","status":"CANCELLED"}`) // its input is not kept
 	s.run(`{"input":{}}`)
 	s.do("POST", "purge-queue", "", 200, `{"removed":1,"status":"completed"}`)
 	s.Advance(time.Hour)

@@ -12,8 +12,7 @@ import (
 func Webhook(v *fleet.JobView, request []byte) (to string, body []byte, err error) {
 	out := struct {
 		v2.Job
-		Input   json.RawMessage `json:"input,omitempty"`
-		Webhook string          `json:"webhook"`
+		Webhook string `json:"webhook"`
 	}{Job: recordOf(v)}
 	if err := json.Unmarshal(request, &out); err != nil {
 		return "", nil, err

@@ -30,6 +30,7 @@ type Job struct {
 	Reason    string          `json:"reason,omitempty"` // why it waits, or failed
 	Attempts  int             `json:"attempts,omitempty"`
 	CreatedAt string          `json:"createdAt,omitempty"` // in lists alone
+	Input     json.RawMessage `json:"input,omitempty"`     // where it is asked for, while it is kept: not once the job has completed or was cancelled
 }
 
 // JobList is a page of an endpoint's jobs, the newest first.

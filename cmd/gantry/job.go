@@ -87,12 +87,20 @@ func (cmd jobRunSyncCmd) Run(ctx context.Context, a *app, c *client.Client) erro
 type jobStatusCmd struct {
 	jobRef
 	waiting
+	Input bool `help:"Show its input, too, which is kept until the job has completed or was cancelled."`
 }
 
 // Run shows a job.
 func (cmd jobStatusCmd) Run(ctx context.Context, a *app, c *client.Client) error {
+	if cmd.Wait && cmd.Input {
+		return usage("--wait and --input do not go together: ask for the input before or after")
+	}
 	return endpoints.on(ctx, c, cmd.Endpoint, func(id string) error {
-		job, err := c.Job(ctx, id, cmd.Job)
+		read := c.Job
+		if cmd.Input {
+			read = c.JobWithInput
+		}
+		job, err := read(ctx, id, cmd.Job)
 		if err == nil && cmd.Wait {
 			if job, err = a.awaitJob(ctx, c, id, job, cmd.Timeout); err == nil {
 				err = failureOf(job.Value)
@@ -287,8 +295,13 @@ func jobSheet(j v2.Job) string {
 		{"Attempts", attempts},
 		{"Error", errorLine(j.Error)},
 	})
-	if text, err := outputText(j.Output); err == nil && len(j.Output) > 0 {
-		out += "Output:\n" + text
+	for _, part := range []struct {
+		name string
+		json json.RawMessage
+	}{{"Input", j.Input}, {"Output", j.Output}} {
+		if text, err := outputText(part.json); err == nil && len(part.json) > 0 {
+			out += part.name + ":\n" + text
+		}
 	}
 	return out
 }

@@ -79,6 +79,10 @@ func TestJobsThroughTheRealFace(t *testing.T) {
 	if out := s.good("job status embed " + first); !strings.HasPrefix(out, "Id:      "+first+"\nStatus:  IN_QUEUE\n") {
 		t.Errorf("%s", out)
 	}
+	if out := s.good("job status embed " + first + " --input"); !strings.HasSuffix(out, "Input:\n{\n  \"a\": 1\n}\n") {
+		t.Errorf("%s", out)
+	}
+	s.bad(exitUsage, "job status embed "+first+" --input --wait")
 	s.work(endpoint, false, `{"b":[2]}`)
 	if out := s.good("job status embed " + first + " --wait"); !strings.Contains(out, "Status:  COMPLETED\n") || !strings.HasSuffix(out, "Output:\n{\n  \"b\": [\n    2\n  ]\n}\n") {
 		t.Errorf("%s", out)

@@ -30,7 +30,7 @@ func field(b *browser.Browser, label, value string) {
 	b.Wait(find)
 	b.Eval(fmt.Sprintf(`(() => {
 		const e = %s, value = %q
-		if (e.type === "checkbox") { e.click(); return 1 }
+		if (["checkbox", "radio"].includes(e.type)) { e.click(); return 1 }
 		Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), "value").set.call(e, value)
 		for (const kind of ["input", "change"]) e.dispatchEvent(new Event(kind, { bubbles: true }))
 		return 1
@@ -152,6 +152,8 @@ func newEndpoint(t *testing.T, name string) string {
 // notHere are the operations that need what this test has not, with the test that shows them instead, or why there is none.
 var notHere = map[string]string{
 	"POST /v2/pods":                              "TestAJourney",
+	"POST /v2/{id}/cancel/{job}":                 "TestJobsAreLookedInto",
+	"POST /v2/{id}/retry/{job}":                  "TestJobsAreLookedInto",
 	"POST /v2/pods/{id}/action":                  "TestAJourney",
 	"POST /admin/v1/hosts/{id}/drain":            "TestAnOperatorDrainsAHost",
 	"POST /admin/v1/hosts/{id}/uncordon":         "TestAnOperatorDrainsAHost",
@@ -170,24 +172,27 @@ var sites = map[string]string{
 	"DELETE address(`${n.url}/{id}`":                                "DELETE /v2/secrets/{id}",
 	"PATCH `/admin/v1/accounts/${encodeURIComponent(a.id)}`":        "PATCH /admin/v1/accounts/{id}",
 	"PATCH `/admin/v1/volume-backends/${encodeURIComponent(b.id)}`": "PATCH /admin/v1/volume-backends/{id}",
-	"POST job(e.id":                  "POST /v2/{id}/purge-queue",
-	"PUT '/admin/v1/storage-prices'": "PUT /admin/v1/storage-prices",
-	"PUT '/v2/account/ssh-keys'":     "PUT /v2/account/ssh-keys",
-	"PUT '/v2/me/totp'":              "PUT /v2/me/totp",
-	"PUT '/v2/me/password'":          "PUT /v2/me/password",
-	"PUT '/v2/me/account'":           "PUT /v2/me/account",
-	"DELETE '/v2/me/sessions'":       "DELETE /v2/me/sessions",
-	"POST address('/v2/me/devices/":  "POST /v2/me/devices/{id}",
-	"POST one(p":                     "POST /admin/v1/people/{id}/reset",
-	"PATCH one(p":                    "PATCH /admin/v1/people/{id}",
-	"DELETE one(p":                   "DELETE /admin/v1/people/{id}",
-	"DELETE '/console/session'":      "", // TestAJourney
-	"POST '/console/session'":        "", // each
+	"POST job(e.id, 'purge-queue'":                                  "POST /v2/{id}/purge-queue",
+	"POST job(e.id, 'runsync'":                                      "POST /v2/{id}/runsync",
+	"POST job(e.id, `cancel":                                        "POST /v2/{id}/cancel/{job}",
+	"POST job(e.id, `retry":                                         "POST /v2/{id}/retry/{job}",
+	"PUT '/admin/v1/storage-prices'":                                "PUT /admin/v1/storage-prices",
+	"PUT '/v2/account/ssh-keys'":                                    "PUT /v2/account/ssh-keys",
+	"PUT '/v2/me/totp'":                                             "PUT /v2/me/totp",
+	"PUT '/v2/me/password'":                                         "PUT /v2/me/password",
+	"PUT '/v2/me/account'":                                          "PUT /v2/me/account",
+	"DELETE '/v2/me/sessions'":                                      "DELETE /v2/me/sessions",
+	"POST address('/v2/me/devices/":                                 "POST /v2/me/devices/{id}",
+	"POST one(p":                                                    "POST /admin/v1/people/{id}/reset",
+	"PATCH one(p":                                                   "PATCH /admin/v1/people/{id}",
+	"DELETE one(p":                                                  "DELETE /admin/v1/people/{id}",
+	"DELETE '/console/session'":                                     "", // TestAJourney
+	"POST '/console/session'":                                       "", // each
 }
 
 var (
 	callForm = regexp.MustCompile(`call\('(post|patch|put|delete)', '([^']+)'`)
-	jsonForm = regexp.MustCompile(`json(?:<[^>]*>)?\('(POST|PATCH|PUT|DELETE)', ([^,]+?)(?:, |\)[,;)]|\)\.)`)
+	jsonForm = regexp.MustCompile(`json(?:<[^>]*>)?\('(POST|PATCH|PUT|DELETE)', (job\(e\.id, [^/)]+|[^,]+?)(?:, |/|\)[,;)]|\)\.)`)
 )
 
 // offered reads from the page's source which operations it has.

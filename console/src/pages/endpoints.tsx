@@ -1,10 +1,10 @@
 import { useEffect, useState } from 'preact/hooks'
 import { address, ApiError, call, json, type Schemas } from '../api'
-import { duration, usd } from '../format'
+import { duration, moment, quote, usd } from '../format'
 import { useLive, useOnce, useRows } from '../live'
 import { Logs } from '../parts/logs'
 import { Asking } from '../parts/noun'
-import { go, word } from '../route'
+import { go, setWord, word } from '../route'
 import { attempt, Badge, Card, Cli, Copy, Dialog, Empty, Facts, Failure, Field, Link, Page, Stat, Sure, Table, Tabs, When } from '../ui'
 import { variables } from './pod'
 
@@ -23,6 +23,7 @@ interface Job {
   reason?: string
   attempts?: number
   createdAt?: string
+  input?: unknown
 }
 
 interface Health {
@@ -153,33 +154,52 @@ function Workers({ of: e }: { of: Endpoint }) {
   )
 }
 
-function JobDialog({ of: e, id, close }: { of: Endpoint; id: string; close(): void }) {
+/** Where the time of a job went, from its submission on. */
+function Timeline({ of: v, from }: { of: Job; from?: string }) {
+  if (v.delayTime === undefined) return null
+  const begin = from ? Date.parse(from) : 0
+  const total = v.delayTime + (v.executionTime ?? 0) || 1
+  return (
+    <div class="phases">
+      {([['waited', 0, v.delayTime], ['ran', v.delayTime, v.executionTime ?? 0]] as const).flatMap(([name, at, ms]) => [
+        <span key={name}>{name}{from && <span class="dim"> from {new Date(begin + at).toLocaleTimeString()}</span>}</span>,
+        <span key={`${name}-track`} class="track"><i style={{ left: `${(at / total) * 100}%`, width: `${(ms / total) * 100}%` }} /></span>,
+        <span key={`${name}-ms`} class="number">{duration(ms)}</span>,
+      ])}
+    </div>
+  )
+}
+
+function JobDialog({ of: e, id, from, close }: { of: Endpoint; id: string; from?: string; close(): void }) {
   const [turn, again] = useState(0)
-  const j = useLive<Job>(`${job(e.id, `status/${id}`)}#${turn}`, (x) => x.parentId === e.id)
+  const j = useLive<Job>(`${job(e.id, `status/${encodeURIComponent(id)}`)}?input=true#${turn}`, (x) => x.parentId === e.id)
   const v = j.value
   const open = v && ['IN_QUEUE', 'IN_PROGRESS'].includes(v.status)
-  const act = (verb: string, what: string) => void attempt(what, async () => {
-    await json('POST', job(e.id, `${verb}/${id}`))
-    again((n) => n + 1)
-  })
+  const act = (what: string, f: () => Promise<unknown>) => void attempt(what, () => f().then(() => again((n) => n + 1)))
   return (
     <Dialog title={`Job ${id}`} close={close}>
       <Failure of={j.error} />
       {v && <>
-        <Facts of={[['Status', <Badge key="s" of={v.status} />], ['Waited', v.delayTime !== undefined && duration(v.delayTime)], ['Ran', v.executionTime !== undefined && duration(v.executionTime)], ['Worker', v.workerId], ['Attempts', v.attempts], ['Why', v.reason]]} />
+        <Facts of={[['Status', <Badge key="s" of={v.status} />], ['Submitted', from && moment(from)], ['Worker', v.workerId], ['Attempts', v.attempts], ['Why', v.reason]]} />
+        <Timeline of={v} from={from} />
+        {v.input !== undefined ? <><h2>Input</h2><pre>{pretty(v.input)}</pre></> : <p class="dim">The input of a job that has completed or was cancelled is not kept.</p>}
         {v.error && <><h2>Error</h2><pre>{v.error}</pre></>}
         {v.output !== undefined && <><h2>Output</h2><pre>{pretty(v.output)}</pre></>}
-        <footer>{open && <button type="button" onClick={() => act('cancel', 'The job was cancelled.')}>Cancel the job</button>}
-          {!open && v.status !== 'COMPLETED' && <button type="button" onClick={() => act('retry', 'The job waits again.')}>Retry</button>}</footer>
+        <footer>{open && <button type="button" onClick={() => act('The job was cancelled.', () => json('POST', job(e.id, `cancel/${encodeURIComponent(id)}`)))}>Cancel the job</button>}
+          {(v.status === 'FAILED' || v.status === 'TIMED_OUT') && <button type="button" onClick={() => act('The job waits again.', () => json('POST', job(e.id, `retry/${encodeURIComponent(id)}`)))}>Retry</button>}</footer>
       </>}
-      <Cli line={`gantry job status ${e.id} ${id}`} />
+      <Cli line={`gantry job status ${e.id} ${quote(id)} --input`} />
     </Dialog>
   )
 }
 
 function Jobs({ of: e }: { of: Endpoint }) {
   const list = useLive<{ requests: Job[]; next?: string }>(job(e.id, 'requests?limit=500'), (x) => x.parentId === e.id)
-  const [open, show] = useState('')
+  const [open, set] = useState(word('job'))
+  const show = (id: string) => {
+    set(id)
+    setWord('job', id)
+  }
   return (
     <>
       <Failure of={list.error} />
@@ -190,7 +210,7 @@ function Jobs({ of: e }: { of: Endpoint }) {
           { name: 'Why', cell: (j) => j.reason ?? j.error ?? '' }, { name: 'Waited', number: true, sort: (j) => j.delayTime ?? 0, cell: (j) => (j.delayTime === undefined ? '–' : duration(j.delayTime)) },
           { name: 'Ran', number: true, sort: (j) => j.executionTime ?? 0, cell: (j) => (j.executionTime === undefined ? '–' : duration(j.executionTime)) }, { name: 'Worker', cell: (j) => j.workerId ?? '–' }, { name: 'Submitted', cell: (j) => <When at={j.createdAt} /> },
         ]} />
-      {open && <JobDialog of={e} id={open} close={() => show('')} />}
+      {open && <JobDialog key={open} of={e} id={open} from={list.value?.requests.find((j) => j.id === open)?.createdAt} close={() => show('')} />}
     </>
   )
 }
