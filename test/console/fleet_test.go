@@ -156,10 +156,10 @@ func TestStorageOfEachKind(t *testing.T) {
 		fields      []string
 		like        string
 	}{
-		{"no-key", "key must be a key of Ceph", append(slices.Clone(ceph), "Its key", "***", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
-		{"one-user", "must be the name of another user", append(slices.Clone(ceph), "User that sets quotas", "hosts", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
-		{"ceph", "", append(slices.Clone(ceph), "Path", "/volumes", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), `"cephfs":{"monitors":["192.0.2.1:6789","192.0.2.2:6789"],"fileSystem":"shared","user":"hosts","adminUser":"quotas","path":"/volumes"}`},
-		{"nowhere", "host not found", append(slices.Clone(local), "Storage host", "nohost00000000"), ""},
+		{"no-key", "$.key: must be a key of Ceph", append(slices.Clone(ceph), "Its key", "***", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
+		{"one-user", "$.cephfs.adminUser: must be the name of another user", append(slices.Clone(ceph), "User that sets quotas", "hosts", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), ""},
+		{"ceph", "", append(slices.Clone(ceph), "Path", "/volumes", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), `"cephfs":{"monitors":["192.0.2.1:6789","192.0.2.2:6789"],"fileSystem":"shared","path":"/volumes","user":"hosts","adminUser":"quotas"}`},
+		{"nowhere", "resource not found", append(slices.Clone(local), "Storage host", "nohost00000000"), ""},
 		{"root", "must be an absolute path", append(slices.Clone(local), "Path", "/srv/../etc", "Storage host", p.HostID), ""},
 		{"local", "", append(slices.Clone(local), "Storage host", p.HostID), `"local":{"path":"/srv/made"}`},
 	} {
@@ -169,7 +169,8 @@ func TestStorageOfEachKind(t *testing.T) {
 			fields("Create", append([]string{"Id", row.id, "Data center", suite.info.DataCenterID}, row.fields...)...)(t, b)
 			if row.refused != "" {
 				b.Wait(fmt.Sprintf(`document.querySelector("dialog[open] [role=alert]")?.innerText.includes(%q)`, row.refused))
-				b.Eval(`document.querySelector("dialog[open]").close(); 1`)
+				b.Click("dialog[open] header button", "✕")
+				b.Wait(`!document.querySelector("dialog")`)
 				b.Faults = nil // the refusal
 				return
 			}
