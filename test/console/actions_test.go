@@ -192,7 +192,7 @@ var sites = map[string]string{
 
 var (
 	callForm = regexp.MustCompile(`call\('(post|patch|put|delete)', '([^']+)'`)
-	jsonForm = regexp.MustCompile(`json(?:<[^>]*>)?\('(POST|PATCH|PUT|DELETE)', (job\(e\.id, [^/)]+|[^,]+?)(?:, |/|\)[,;)]|\)\.)`)
+	jsonForm = regexp.MustCompile(`json(?:<[^>]*>)?\('(POST|PATCH|PUT|DELETE)', (?:(job\(e\.id, [^/)]+)|([^,]+?)(?:, |\)[,;)]|\)\.))`)
 )
 
 // offered reads from the page's source which operations it has.
@@ -211,7 +211,7 @@ func offered(t *testing.T) []string {
 			out = append(out, strings.ToUpper(m[1])+" "+m[2])
 		}
 		for _, m := range jsonForm.FindAllStringSubmatch(string(text), -1) {
-			site, known := m[1]+" "+m[2], false
+			site, known := m[1]+" "+m[2]+m[3], false
 			for start, operation := range sites {
 				if strings.HasPrefix(site, start) {
 					out, known = append(out, operation), true

@@ -56,7 +56,7 @@ func TestAJourney(t *testing.T) {
 	b.Click("[role=tab]", "Logs")
 	b.Wait(`document.querySelector(".log").innerText.includes("a line of the journey")`)
 	b.Fill(`input[aria-label="Search the log"]`, "JOURNEY")
-	b.Wait(`document.querySelector(".log mark")?.innerText === "journey"`)
+	b.Wait(`document.querySelector(".log mark")?.innerText === "journey" && location.search === "?tab=Logs&find=JOURNEY"`)
 	shoot(b, "logs")
 
 	b.Click("[role=tab]", "Terminal")

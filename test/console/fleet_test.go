@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gantry/api/admin"
+	"gantry/api/v2"
 	"gantry/client"
 	"gantry/fleet"
 	"gantry/test/browser"
@@ -18,7 +19,7 @@ import (
 	"gantry/test/simhosts/simhost"
 )
 
-// three starts a gantry dev of three schedulers beside the one of all tests.
+// three starts a gantry dev of three schedulers beside the one of all tests, and returns a client of its operator.
 func three(t *testing.T) (devtest.Info, *client.Client) {
 	t.Helper()
 	d, err := suite.site.Start(filepath.Join(suite.site.Dir, "three"), "--schedulers", "3")
@@ -53,14 +54,14 @@ func clusterOf(t *testing.T, api *client.Client) admin.Cluster {
 	return c.Value
 }
 
-// simulated has a host with GPUs join, whose hardware is what the test says.
-func simulated(t *testing.T, api *client.Client, center string, gpus []fleet.GPU) *simhost.Host {
+// simulated has hosts join whose hardware is what the test says.
+func simulated(t *testing.T, api *client.Client, center string, hosts int, gpus func(i int) []fleet.GPU) []*simhost.Host {
 	t.Helper()
 	var link []string
 	for _, m := range clusterOf(t, api).Members {
 		link = append(link, m.Address)
 	}
-	f := simhost.New(simhost.Config{Schedulers: link, Token: simhost.Operator(api, center), Prefix: "ill", Shape: func(int) []fleet.GPU { return gpus }})
+	f := simhost.New(simhost.Config{Schedulers: link, Token: simhost.Operator(api, center), Prefix: "node", Hosts: hosts, Shape: gpus})
 	if err := f.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -68,15 +69,56 @@ func simulated(t *testing.T, api *client.Client, center string, gpus []fleet.GPU
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return f.Host(0)
+	return f.Hosts()
 }
 
-// TestAFleetThatFails presses what a page only has while something is wrong, before real schedulers: a GPU is gone, another machine uses the
-// identity of a host. Then another scheduler is made to lead.
+const mapped = "NVIDIA B200" // GPU type of the hosts on the map
+
+// racks puts hosts into racks and pods onto their GPUs, and looks at the map of it.
+func racks(t *testing.T, b *browser.Browser, info devtest.Info, api *client.Client, hosts []*simhost.Host) {
+	t.Helper()
+	user, err := client.New(info.API, fleet.Secret(info.APIKey), "console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range hosts {
+		if _, err := api.SetHostLabels(t.Context(), string(h.ID()), map[string]*string{"rack": new([]string{"a1", "a2", "b1"}[i*3/len(hosts)])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := api.CordonGPU(t.Context(), string(hosts[1].ID()), "GPU-1-7", "RMA 4711"); err != nil {
+		t.Fatal(err)
+	}
+	used := 0
+	for i, count := range []int{8, 8, 8, 8, 4, 4, 2, 6, 1, 1} {
+		body := v2.CreatePodRequest{Name: fmt.Sprintf("train-%d", i), GPU: &v2.CreateGPUConfig{ID: mapped, Count: count}, PodSettings: v2.PodSettings{Image: new("registry.invalid/train:1")}}
+		if _, err := user.CreatePod(t.Context(), body); err != nil {
+			t.Fatal(err)
+		}
+		used += count
+	}
+	visit(b, "/fleet")
+	b.Wait(`["dev-1", "dev-1, rack a1", "dev-1, rack a2", "dev-1, rack b1"].every((name) => [...document.querySelectorAll("h2")].some((e) => e.innerText === name))`)
+	b.Wait(fmt.Sprintf(`document.querySelectorAll(".racks .used").length === %d && document.querySelectorAll(".racks .cordoned").length === 1 && document.querySelectorAll(".racks .sick").length === 1`, used))
+	b.Wait(fmt.Sprintf(`document.querySelectorAll(".racks .cells i").length === %d`, 8+2+8*(len(hosts)-1)))
+	shoot(b, "racks")
+}
+
+// TestAFleetThatFails looks at a map of racks and presses what a page only has while something is wrong, before real schedulers: a GPU is gone,
+// another machine uses the identity of a host. Then another scheduler is made to lead.
 func TestAFleetThatFails(t *testing.T) {
 	info, api := three(t)
 	gpus := []fleet.GPU{{UUID: "GPU-stays", Type: devtest.GPUType, MemoryMB: 81_559, Sick: "XID 79: the GPU fell off the bus"}, {UUID: "GPU-goes", Type: devtest.GPUType, MemoryMB: 81_559}}
-	host := simulated(t, api, info.DataCenterID, gpus)
+	hosts := simulated(t, api, info.DataCenterID, 12, func(i int) (out []fleet.GPU) {
+		for n := range 8 {
+			out = append(out, fleet.GPU{UUID: fmt.Sprintf("GPU-%d-%d", i, n), Type: mapped, MemoryMB: 183_000})
+		}
+		if i == 0 {
+			return gpus
+		}
+		return out
+	})
+	host := hosts[0]
 	of := func() admin.Host {
 		h, err := api.Host(t.Context(), string(host.ID()))
 		if err != nil {
@@ -85,6 +127,7 @@ func TestAFleetThatFails(t *testing.T) {
 		return h.Value
 	}
 	b := open(t, info.API, info.AdminKey)
+	racks(t, b, info, api, hosts)
 	visit(b, "/hosts/"+string(host.ID()))
 	b.Wait(`document.querySelector("main").innerText.includes("XID 79")`)
 	atOnce(b, "GPU-goes", "Cordon")

@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { ApiError, type Schemas } from '../api'
 import { plain } from '../format'
+import { setWord, word } from '../route'
 import { follow, read, type Message } from '../sse'
 import { Cli, Failure } from '../ui'
 
@@ -30,7 +31,7 @@ function Marked({ text, find }: { text: string; find: string }) {
 export function Logs({ url, cli, previous }: { url: string; cli: string; previous?: boolean }) {
   const [lines, set] = useState<Line[]>([])
   const [error, fail] = useState<Error>()
-  const [find, search] = useState('')
+  const [find, search] = useState(word('find'))
   const [source, from] = useState('')
   const [before, look] = useState(false)
   const [times, time] = useState(false)
@@ -73,7 +74,10 @@ export function Logs({ url, cli, previous }: { url: string; cli: string; previou
   return (
     <>
       <div class="tools">
-        <input type="search" class="search" placeholder="Search" aria-label="Search the log" value={find} onInput={(e) => search(e.currentTarget.value)} />
+        <input type="search" class="search" placeholder="Search" aria-label="Search the log" value={find} onInput={(e) => {
+          search(e.currentTarget.value)
+          setWord('find', e.currentTarget.value)
+        }} />
         <select aria-label="Source" value={source} onChange={(e) => from(e.currentTarget.value)}><option value="">All lines</option><option value="container">Container</option><option value="system">System</option></select>
         {previous && <label class="row"><input type="checkbox" checked={before} onChange={(e) => look(e.currentTarget.checked)} />Run before</label>}
         <label class="row"><input type="checkbox" checked={times} onChange={(e) => time(e.currentTarget.checked)} />Times</label>
