@@ -204,7 +204,7 @@ func TestStorageOfEachKind(t *testing.T) {
 		{"ceph", "", append(slices.Clone(ceph), "Path", "/volumes", "Its key", "AQBsZWdhbA==", "Its key, of storage hosts alone", "AQBsZWdhbA=="), `"cephfs":{"monitors":["192.0.2.1:6789","192.0.2.2:6789"],"fileSystem":"shared","path":"/volumes","user":"hosts","adminUser":"quotas"}`},
 		{"nowhere", "resource not found", append(slices.Clone(local), "Storage host", "nohost00000000"), ""},
 		{"root", "must be an absolute path", append(slices.Clone(local), "Path", "/srv/../etc", "Storage host", p.HostID), ""},
-		{"local", "", append(slices.Clone(local), "Storage host", p.HostID), `"local":{"path":"/srv/made"}`},
+		{"folder", "", append(slices.Clone(local), "Storage host", p.HostID), `"local":{"path":"/srv/made"}`},
 	} {
 		t.Run(row.id, func(t *testing.T) {
 			press(b, "New backend")
