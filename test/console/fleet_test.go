@@ -159,32 +159,40 @@ func TestAFleetThatFails(t *testing.T) {
 // handOver makes a scheduler lead that does not, from the page of one that may be any of them.
 func handOver(t *testing.T, b *browser.Browser, api *client.Client) {
 	t.Helper()
-	var next admin.Member
-	err := devtest.Until(time.Minute, func() error {
+	shown := false
+	err := devtest.Until(2*time.Minute, func() error { // on a busy machine, schedulers elect by themselves meanwhile, and the outcome is not known
 		members := clusterOf(t, api).Members
 		i := slices.IndexFunc(members, func(m admin.Member) bool { return !m.Leader && m.Voter && m.Reachable && m.Problem == "" })
 		if i < 0 {
 			return fmt.Errorf("no other member may lead: %+v", members)
 		}
-		next = members[i]
+		visit(b, "/schedulers")
+		row := fmt.Sprintf(`[...document.querySelectorAll("tr")].find((r) => r.innerText.includes(%q))`, members[i].ID)
+		b.Wait(row + ` && !document.querySelector(".messages div")`)
+		if !shown {
+			shoot(b, "three schedulers")
+			shown = true
+		}
+		if b.Eval(row+`.querySelector("button") !== null`) != "true" {
+			return fmt.Errorf("%s leads already", members[i].ID)
+		}
+		b.Eval(row + `.querySelector("button").click(); 1`)
+		b.Wait(`document.querySelector("dialog[open]")`)
+		press(b, "Make it lead")
+		b.Wait(`document.querySelector(".messages div")`)
+		if said := b.Eval(`document.querySelector(".messages").innerText`); said != `"Leadership was handed over."` {
+			return fmt.Errorf("the page says %s", said)
+		}
+		if now := clusterOf(t, api).Members; !slices.ContainsFunc(now, func(m admin.Member) bool { return m.ID == members[i].ID && m.Leader }) {
+			return fmt.Errorf("%s was to lead: %+v", members[i].ID, now)
+		}
+		b.Wait(row + `?.innerText.includes("leads")`)
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	visit(b, "/schedulers")
-	row := fmt.Sprintf(`[...document.querySelectorAll("tr")].find((r) => r.innerText.includes(%q))`, next.ID)
-	b.Wait(row + `?.innerText.includes("votes")`)
-	shoot(b, "three schedulers")
-	b.Eval(row + `.querySelector("button").click(); 1`)
-	b.Wait(`document.querySelector("dialog[open]")`)
-	pressAndHear(b, "Make it lead", "Leadership was handed over.")
-	b.Wait(row + `.innerText.includes("leads")`)
-	for _, m := range clusterOf(t, api).Members {
-		if m.Leader != (m.ID == next.ID) {
-			t.Errorf("%s leads: %t; %s was to lead", m.ID, m.Leader, next.ID)
-		}
-	}
+	b.Faults = slices.DeleteFunc(b.Faults, func(fault string) bool { return strings.Contains(fault, "status of 50") }) // while there was no leader
 }
 
 // TestStorageOfEachKind fills the form of a backend for each kind that there is.
