@@ -43,8 +43,8 @@ export function Map() {
   const [view, look] = useState(word('view'))
   const places = useMemo(() => {
     const by: { [name: string]: Host[] } = {}
-    for (const h of hosts.rows) (by[`${h.dataCenterId}${rack(h) && `, rack ${rack(h)}`}`] ??= []).push(h)
-    return Object.entries(by).sort()
+    for (const h of [...hosts.rows].sort((a, b) => (a.name < b.name ? -1 : 1))) (by[`${h.dataCenterId}${rack(h) && `, rack ${rack(h)}`}`] ??= []).push(h)
+    return Object.entries(by).sort(([a], [b]) => (a < b ? -1 : 1))
   }, [hosts.rows])
   const gpus = hosts.rows.flatMap((h) => h.gpus)
   const used = hosts.rows.reduce((n, h) => n + h.usedGpus, 0)
