@@ -121,19 +121,16 @@ func (c *call) status() error {
 		return err
 	}
 	v, err := c.cfg.Service.Job(c.r.Context(), c.who, c.endpoint, c.id, retention.Milliseconds())
-	if err != nil {
-		return err
-	}
 	out := recordOf(&v)
-	if c.r.URL.Query().Get("input") == "true" {
-		request, err := c.cfg.Service.JobRequest(c.r.Context(), c.who, c.endpoint, c.id)
-		if err != nil {
-			return err
-		}
-		out.Input = inputOf(request)
+	if err == nil && c.r.URL.Query().Get("input") == "true" {
+		var request []byte
+		request, err = c.cfg.Service.JobRequest(c.r.Context(), c.who, c.endpoint, c.id)
+		_ = json.Unmarshal(request, &out) // which has the input, or is not kept any more
 	}
-	c.writeJob(out)
-	return nil
+	if err == nil {
+		c.writeJob(out)
+	}
+	return err
 }
 
 func (c *call) statusSync() error {
@@ -208,10 +205,7 @@ func (c *call) health() error {
 }
 
 // The pages of a list.
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
+const defaultPage, maxPage = 100, 1000
 
 func (c *call) list() error {
 	page, err := c.page()

@@ -89,15 +89,6 @@ func parseJob(body []byte, most int64) (req fleet.JobRequest, err error) {
 	return req, nil
 }
 
-// inputOf returns the input of a request that parseJob made; none when there is no request.
-func inputOf(request []byte) json.RawMessage {
-	var in struct {
-		Input json.RawMessage `json:"input"`
-	}
-	_ = json.Unmarshal(request, &in) // it was read before
-	return in.Input
-}
-
 // given reports whether a member is there and not null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
