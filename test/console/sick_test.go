@@ -23,8 +23,8 @@ import (
 // record is an object of an answer.
 type record = map[string]any
 
-// sickFleet answers as the API of a fleet in which all that can be wrong is, and every text is an attack: no name on
-// a real one may hold as much. See TestAFleetThatFails for a real one. It notes what is changed: method, path and body.
+// sickFleet answers as the API of a fleet in which all that can be wrong is, and every text is an attack.
+// TestAFleetThatFails has a real one. It notes what is changed: method, path and body.
 type sickFleet struct {
 	mu   sync.Mutex
 	sent []string
