@@ -37,12 +37,15 @@ func field(b *browser.Browser, label, value string) {
 	})()`, find, value))
 }
 
+// click waits for an element and clicks it at once: a list that is read again takes it away for a moment.
+func click(b *browser.Browser, find string) {
+	b.Wait(`(() => { const e = ` + find + `; e?.click(); return e })()`)
+}
+
 // press presses buttons by their words: of the open dialog, if there is one, else of the page.
 func press(b *browser.Browser, words ...string) {
 	for _, word := range words {
-		find := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document.querySelector("main")).querySelectorAll("button:not([disabled])")].find((e) => e.innerText.trim() === %q)`, word)
-		b.Wait("!!" + find)
-		b.Eval(find + ".click(); 1")
+		click(b, fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document.querySelector("main")).querySelectorAll("button:not([disabled])")].find((e) => e.innerText.trim() === %q)`, word))
 	}
 }
 
@@ -93,9 +96,7 @@ func inRow(b *browser.Browser, name, button string) {
 
 // atOnce presses a button of a row that opens nothing.
 func atOnce(b *browser.Browser, name, button string) {
-	find := fmt.Sprintf(`[...([...document.querySelectorAll("tr")].find((r) => r.querySelector("td")?.innerText.trim() === %q)?.querySelectorAll("button") ?? [])].find((e) => e.innerText === %q)`, name, button)
-	b.Wait("!!" + find)
-	b.Eval(find + ".click(); 1")
+	click(b, fmt.Sprintf(`[...([...document.querySelectorAll("tr")].find((r) => r.querySelector("td")?.innerText.trim() === %q)?.querySelectorAll("button") ?? [])].find((e) => e.innerText === %q)`, name, button))
 }
 
 // deletes deletes what the row of a list is about.
