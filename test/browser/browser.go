@@ -212,7 +212,7 @@ func (b *Browser) Wait(expression string) {
 func (b *Browser) Fill(selector, text string) {
 	b.t.Helper()
 	b.Wait(find(selector) + ".offsetParent !== null")
-	b.Eval("(() => { const field = " + find(selector) + `; field.focus(); field.select(); field.value = ""; return 1 })()`)
+	b.Eval("(() => { const field = " + find(selector) + `; field.focus(); field.select(); return 1 })()`)
 	b.Call("Input.insertText", map[string]any{"text": text})
 }
 

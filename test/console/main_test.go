@@ -163,8 +163,8 @@ func open(t *testing.T, base, key string) *browser.Browser {
 
 // visit shows a page of the console, without loading it anew.
 func visit(b *browser.Browser, path string) {
-	b.Eval(fmt.Sprintf(`history.pushState(null, "", "/console" + %q); dispatchEvent(new PopStateEvent("popstate")); 1`, path))
-	b.Wait(`document.querySelector("main h1") && !document.querySelector("main[aria-busy]") && !document.querySelector("main").innerText.includes("Reading…")`)
+	b.Eval(fmt.Sprintf(`window.left = document.querySelector("main"); history.pushState(null, "", "/console" + %q); dispatchEvent(new PopStateEvent("popstate")); 1`, path))
+	b.Wait(`document.querySelector("main") !== window.left && document.querySelector("main h1") && !document.querySelector("main[aria-busy]") && !document.querySelector("main").innerText.includes("Reading…")`)
 }
 
 // quiet fails when the browser's console tells of faults.
