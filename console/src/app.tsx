@@ -79,7 +79,7 @@ function Shown({ path, visit }: { path: string; visit: number }) {
       }, fail)
     }
   }, [place])
-  if (!place) return <Page title="Nothing here"><p>The console has no such page. <a href={href('/')}>Overview</a></p></Page>
+  if (!place) return <Page key={visit} title="Nothing here"><p>The console has no such page. <a href={href('/')}>Overview</a></p></Page>
   const Shows = loaded.get(place)
   if (broken) return <Page title={place.name || 'Gantry'}><Failure of={broken} /></Page>
   return Shows ? <Shows key={visit} args={args} /> : <main id="main" aria-busy="true" />
