@@ -26,9 +26,11 @@ type GPUUse struct {
 	MemoryUtil int
 }
 
-// PodView is a pod's record with what is live of it; Live is nil when its host is not heard.
+// PodView is a pod's record with what is live of it; Live is nil when its host is not heard. The record may be the state's own: it must
+// not be changed, nor what it leads to, and stays as it is.
 type PodView struct {
-	Pod         Pod
+	Pod         *Pod
+	Reason      string // why it is as it is, in one sentence; that of the record where nothing newer is known
 	Live        *Live
 	Unreachable bool // the host's session is lost while the pod may still run
 	PublicIP    string

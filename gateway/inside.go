@@ -38,7 +38,7 @@ func (i insides) Pod(_ context.Context, who fleet.Principal, id fleet.PodID) (ou
 		if !ok || p.Account != who.Account || p.Owner.Kind != "" {
 			return fleet.NotFound("pod")
 		}
-		out.Pod = p
+		out.Pod = &p
 		return nil
 	})
 	return out, err

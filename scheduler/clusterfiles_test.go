@@ -43,7 +43,7 @@ func TestAMemberFindsTheOthersByName(t *testing.T) {
 	w.addHost("host-b", "dc-1", h100, 4)
 	made := w.clusterOfTwo(member(acme), fleet.ClusterTraining)
 	one := made.Pods[1].Pod
-	setup, err := w.svc.MemberSetup(&one)
+	setup, err := w.svc.MemberSetup(one)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAClusterHasAKeyOfItsOwn(t *testing.T) {
 	var texts []string
 	for _, c := range []fleet.ClusterPods{made, other} {
 		for _, v := range c.Pods {
-			setup, err := w.svc.MemberSetup(&v.Pod)
+			setup, err := w.svc.MemberSetup(v.Pod)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +133,7 @@ func TestMembersOfASlurmClusterFindItsConfiguration(t *testing.T) {
 	}
 	made, other, plain := w.clusterOfTwo(member(acme), fleet.ClusterSlurm), w.clusterOfTwo(member(acme), fleet.ClusterSlurm), w.clusterOfTwo(member(acme), fleet.ClusterRay)
 	of := func(c fleet.ClusterPods, rank int) *fleet.MemberSetup {
-		setup, err := w.svc.MemberSetup(&c.Pods[rank].Pod)
+		setup, err := w.svc.MemberSetup(c.Pods[rank].Pod)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestMembersOfASlurmClusterFindItsConfiguration(t *testing.T) {
 	}
 	text := fileOf(t, of(made, 1), "/etc/slurm/slurm.conf").Text.Reveal()
 	for rank, v := range made.Pods {
-		p := &v.Pod
+		p := v.Pod
 		want := fmt.Sprintf("NodeName=node-%d NodeAddr=%s CPUs=%d RealMemory=%d Gres=gpu:2 State=UNKNOWN\n", rank, p.ClusterAddr(), p.Need.MilliCPU/1000, p.Need.MemoryMB*1_000_000>>20)
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -50,7 +50,7 @@ func (s *Service) PlanCluster(ctx context.Context, who fleet.Principal, req flee
 	for i := range cmd.Pods {
 		pod := cmd.Pods[i].Pod
 		pod.ID, pod.Status = "", fleet.StatusProvisioning
-		out.Pods = append(out.Pods, fleet.PodView{Pod: pod})
+		out.Pods = append(out.Pods, fleet.PodView{Pod: &pod, Reason: pod.Reason})
 	}
 	out.Cluster.ID = "" // nothing was made that it could name
 	return out, nil
@@ -140,7 +140,7 @@ func (s *Service) clusterView(c fleet.Cluster, err error) (fleet.ClusterPods, er
 		out.Port, suffix = settings.VXLANPort, settings.Suffix
 		out.Overlay, _ = v.Overlay(fleet.ClusterOverlay(c.ID))
 		for _, p := range v.MembersOf(c.ID) {
-			out.Pods, known = append(out.Pods, fleet.PodView{Pod: *p}), append(known, factsOf(v, p.Host))
+			out.Pods, known = append(out.Pods, fleet.PodView{Pod: p}), append(known, factsOf(v, p.Host))
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func howMembersAre(c *fleet.ClusterPods) (fleet.ClusterStatus, []fleet.ClusterFa
 	running, active, faults := 0, 0, []fleet.ClusterFault{}
 	for i := range c.Pods {
 		v := &c.Pods[i]
-		p, why := &v.Pod, v.Pod.Reason
+		p, why := v.Pod, v.Reason
 		switch {
 		case p.Status == fleet.StatusError:
 			why = cmp.Or(why, "it failed")

@@ -23,7 +23,7 @@ func TestAMemberHasTheEnvironmentOfItsRank(t *testing.T) {
 	hosts := map[fleet.HostID]bool{}
 	for rank, v := range made.Pods {
 		hosts[v.Pod.Host] = true
-		env, err := w.svc.Environment(&v.Pod)
+		env, err := w.svc.Environment(v.Pod)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func together(n int, ask func(i int) (fleet.PodView, error)) []outcome {
 		group.Go(func() {
 			<-start
 			view, err := ask(i)
-			out[i] = outcome{view.Pod, err}
+			out[i] = outcome{*view.Pod, err}
 		})
 	}
 	close(start)

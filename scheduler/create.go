@@ -86,7 +86,7 @@ func (s *Service) PlanPod(ctx context.Context, who fleet.Principal, req fleet.Po
 	}
 	pod := cmd.Pods[0].Pod
 	pod.Status, pod.Goal, pod.Incarnation = fleet.StatusProvisioning, fleet.GoalRun, 1
-	return fleet.PodView{Pod: pod}, nil
+	return fleet.PodView{Pod: &pod, Reason: pod.Reason}, nil
 }
 
 // plan checks what the requests mean, whether the first can be paid, and picks hosts for all.

@@ -448,7 +448,7 @@ func TestConcurrentCreates(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			made <- view.Pod
+			made <- *view.Pod
 		})
 	}
 	group.Wait()

@@ -117,7 +117,7 @@ func (s *Service) EndpointWorkers(ctx context.Context, who fleet.Principal, id f
 		for _, p := range v.WorkersOf(id) {
 			if remains(p) {
 				out.Workers = append(out.Workers, fleet.WorkerView{
-					PodView: s.view(suffix, *p, factsOf(v, p.Host)), Status: cmp.Or(of[p.ID], fleet.WorkerInitializing), Stale: p.Release != out.Endpoint.Version(),
+					PodView: s.view(suffix, p, factsOf(v, p.Host)), Status: cmp.Or(of[p.ID], fleet.WorkerInitializing), Stale: p.Release != out.Endpoint.Version(),
 					Note: notes[p.ID],
 				})
 			}

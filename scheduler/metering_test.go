@@ -383,7 +383,7 @@ func (w *world) live(t *rapid.T, pods map[fleet.PodID]*fleet.Pod) {
 			req.Persistent = &fleet.PersistentMount{SizeGB: 10, Path: "/data"}
 		}
 		if view, err := w.svc.CreatePod(ctx, member(acme), req); err == nil {
-			pods[view.Pod.ID] = &view.Pod
+			pods[view.Pod.ID] = view.Pod
 		}
 		return
 	}

@@ -93,7 +93,7 @@ func TestNetworkingDecidesWhereAPodStarts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", action, err)
 		}
-		return view.Pod
+		return *view.Pod
 	}
 	patch := func(on bool) {
 		t.Helper()

@@ -34,7 +34,7 @@ func (s *Service) Pods(ctx context.Context, who fleet.Principal) ([]fleet.PodVie
 	})
 	out := make([]fleet.PodView, len(rows))
 	for i, p := range rows { // outside of the view, for which commands wait
-		out[i] = s.view(suffix, *p, known[p.Host])
+		out[i] = s.view(suffix, p, known[p.Host])
 	}
 	return out, err
 }
@@ -45,7 +45,7 @@ func (s *Service) Pod(ctx context.Context, who fleet.Principal, id fleet.PodID) 
 	err := s.read(ctx, func(v *state.View) error {
 		p, err := podOf(v, who, id)
 		if err == nil {
-			out = s.view(v.NetworkSettings().Suffix, p, factsOf(v, p.Host))
+			out = s.view(v.NetworkSettings().Suffix, &p, factsOf(v, p.Host))
 			if c, member := state.Find[fleet.Cluster](v, fleet.ClusterID(p.Owner.ID)); member {
 				out.Cluster = c.Type
 			}
@@ -72,15 +72,18 @@ type hostFacts struct {
 }
 
 func factsOf(v *state.View, id fleet.HostID) hostFacts {
-	h, ok := v.Host(id)
-	return hostFacts{lost: ok && h.State == fleet.HostUnreachable, publicIP: h.Inventory.PublicIP, drain: h.Drain}
+	h := v.HostRow(id)
+	if h == nil {
+		return hostFacts{}
+	}
+	return hostFacts{lost: h.State == fleet.HostUnreachable, publicIP: h.Inventory.PublicIP, drain: h.Drain}
 }
 
 // view adds what is live. A pod of an unreachable host keeps its status: it may still run.
-func (s *Service) view(suffix string, p fleet.Pod, on hostFacts) fleet.PodView {
-	out := fleet.PodView{Pod: p, PublicIP: on.publicIP, Suffix: suffix, ProxyURL: s.ProxyURL}
+func (s *Service) view(suffix string, p *fleet.Pod, on hostFacts) fleet.PodView {
+	out := fleet.PodView{Pod: p, Reason: p.Reason, PublicIP: on.publicIP, Suffix: suffix, ProxyURL: s.ProxyURL}
 	if p.Status == fleet.StatusTerminated && p.Held {
-		out.Pod.Reason = "its host is removing what it left"
+		out.Reason = "its host is removing what it left"
 	}
 	if p.Status.Active() || p.KeepsData() && p.Status != fleet.StatusTerminated {
 		out.Drain = on.drain
@@ -96,13 +99,13 @@ func (s *Service) view(suffix string, p fleet.Pod, on hostFacts) fleet.PodView {
 		out.Live = live
 	}
 	if trouble := out.Live; trouble != nil && p.Reason == "" && strings.HasSuffix(trouble.Activity, fleet.TryingAgain) {
-		out.Pod.Reason = trouble.Activity
+		out.Reason = trouble.Activity
 	}
 	if p.Owner.Kind == fleet.OwnerEndpoint && p.StartedAt.IsZero() {
-		out.Pod.Reason = cmp.Or(out.Pod.Reason, out.Live.Pull())
+		out.Reason = cmp.Or(out.Reason, out.Live.Pull())
 	}
 	if on.lost {
-		out.Pod.Reason = "the pod's host cannot be reached; the pod may still run there"
+		out.Reason = "the pod's host cannot be reached; the pod may still run there"
 	}
 	return out
 }
@@ -113,7 +116,7 @@ func (s *Service) shown(p fleet.Pod) (fleet.PodView, error) {
 	err := s.Store.View(func(v *state.View) error {
 		at := factsOf(v, p.Host)
 		at.lost = false // it was ready when the command picked it, or the command did not look
-		out = s.view(v.NetworkSettings().Suffix, p, at)
+		out = s.view(v.NetworkSettings().Suffix, &p, at)
 		return nil
 	})
 	return out, err

@@ -132,7 +132,7 @@ func (w *world) patchOnce(t *testing.T, life string, c patch) {
 	if d := cmp.Diff(want, after.Spec, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(after, view.Pod, cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(after, *view.Pod, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("answered otherwise than recorded: %s", d)
 	}
 	if after.Locked != (life == "locked" && !c.unlocks) {
@@ -220,7 +220,7 @@ func TestPatchKeepsMappings(t *testing.T) {
 	ssh := pod.Mappings[0]
 	change := func(ports ...fleet.Port) (fleet.Pod, error) {
 		view, err := w.svc.UpdatePod(context.Background(), member(acme), pod.ID, fleet.PodUpdate{Ports: &ports})
-		return view.Pod, err
+		return *view.Pod, err
 	}
 	got, err := change(tcp(5000), tcp(22))
 	if err != nil || len(got.Mappings) != 2 || got.Mappings[1] != ssh || got.Mappings[0].Private != 5000 || got.Mappings[0].Public == ssh.Public {

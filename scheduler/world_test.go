@@ -342,7 +342,7 @@ func (w *world) create(req fleet.PodRequest) fleet.Pod {
 	if err != nil {
 		w.t.Fatalf("create: %v", err)
 	}
-	return view.Pod
+	return *view.Pod
 }
 
 // member is somebody of an account who may do everything.

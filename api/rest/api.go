@@ -66,6 +66,7 @@ type engine struct {
 	watches   *counter // of events
 	rates     *limit.Limiter
 	guard     *limit.Guard
+	podTexts  *podTexts
 
 	closing sync.Once
 	closed  chan struct{}
@@ -146,6 +147,7 @@ func (a *engine) begin(cfg Config) {
 	a.watches = newCounter(maxWatches)
 	a.watches.all, a.watches.reserve = maxAllWatches, reservedWatches
 	a.rates, a.guard = limit.New(cfg.Rates, a.now), limit.NewGuard(cfg.Failures, a.now)
+	a.podTexts = newPodTexts(podTextsMost, podTextsShare)
 	a.closing, a.closed = sync.Once{}, make(chan struct{})
 }
 

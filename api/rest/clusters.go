@@ -135,7 +135,7 @@ func clusterPodsRecord(c fleet.ClusterPods) v2.InstantCluster {
 	for i := range c.Pods {
 		v := &c.Pods[i]
 		out.Pods.ByStatus[string(v.Pod.Status)]++
-		out.Cost += costOf(&v.Pod).USD()
+		out.Cost += costOf(v.Pod).USD()
 		if v.Pod.Rank > 0 {
 			continue
 		}
@@ -154,7 +154,7 @@ func clusterPodsRecord(c fleet.ClusterPods) v2.InstantCluster {
 
 // placeInCluster shows where a pod is in its cluster; nil: it is in none.
 func placeInCluster(v *fleet.PodView) *v2.PodCluster {
-	p := &v.Pod
+	p := v.Pod
 	if p.Owner.Kind != fleet.OwnerCluster {
 		return nil
 	}

@@ -54,28 +54,9 @@ func paged(c *call, out reflect.Value, field int) error {
 	if field >= 0 {
 		list = out.Field(field)
 	}
-	keys := make([]string, list.Len())
-	for i := range keys {
-		keys[i] = itemKey(list.Index(i), false)
-	}
-	if !slices.IsSorted(keys) { // by age, then
-		for i := range keys {
-			keys[i] = itemKey(list.Index(i), true)
-		}
-	}
-	from, err := c.args.after(keys)
+	from, to, next, err := c.page(list.Len(), func(i int, aged bool) string { return itemKey(list.Index(i), aged) })
 	if err != nil {
 		return err
-	}
-	to := min(len(keys), from+c.args.number("limit", mostListed))
-	if to < len(keys) && !c.args.has("limit") && !c.args.has("cursor") {
-		return &fleet.Error{Code: fleet.CodeTooMany, Msg: fmt.Sprintf(
-			"the list has more than %d; ask for it in parts, with limit and then with cursor: next of the answer before", mostListed,
-		)}
-	}
-	next := ""
-	if to < len(keys) {
-		next = base64.RawURLEncoding.EncodeToString([]byte(keys[to-1]))
 	}
 	list.Set(list.Slice(from, to))
 	if field >= 0 {
@@ -84,6 +65,35 @@ func paged(c *call, out reflect.Value, field int) error {
 		c.w.Header().Set("Link", linkTo(c.r.URL, next))
 	}
 	return nil
+}
+
+// page returns which part of a list of n items is asked for, and where it goes on; key is itemKey of item i. Errors: as paged.
+func (c *call) page(n int, key func(i int, aged bool) string) (from, to int, next string, err error) {
+	if n <= c.args.number("limit", mostListed) && !c.args.has("cursor") {
+		return 0, n, "", nil
+	}
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = key(i, false)
+	}
+	if !slices.IsSorted(keys) { // by age, then
+		for i := range keys {
+			keys[i] = key(i, true)
+		}
+	}
+	if from, err = c.args.after(keys); err != nil {
+		return 0, 0, "", err
+	}
+	to = min(n, from+c.args.number("limit", mostListed))
+	switch {
+	case to == n:
+		return from, to, "", nil
+	case !c.args.has("limit") && !c.args.has("cursor"):
+		return 0, 0, "", &fleet.Error{Code: fleet.CodeTooMany, Msg: fmt.Sprintf(
+			"the list has more than %d; ask for it in parts, with limit and then with cursor: next of the answer before", mostListed,
+		)}
+	}
+	return from, to, base64.RawURLEncoding.EncodeToString([]byte(keys[to-1])), nil
 }
 
 // after returns the index behind the item that the cursor names, or behind where it would be.

@@ -59,9 +59,15 @@ func (a *API) listPods(ctx context.Context, svc PodService, c *call, _ *none) (*
 		slices.SortStableFunc(views, func(a, b fleet.PodView) int { return a.Pod.CreatedAt.Compare(b.Pod.CreatedAt) })
 	}
 	terminated := c.args.flag("includeTerminated", false) || slices.Contains(c.args["status"], string(fleet.StatusTerminated))
-	return a.podList(slices.DeleteFunc(views, func(v fleet.PodView) bool {
-		return v.Pod.Status == fleet.StatusTerminated && !terminated || !c.args.wantPod(&v.Pod)
-	})), nil
+	all := len(views)
+	views = slices.DeleteFunc(views, func(v fleet.PodView) bool {
+		return v.Pod.Status == fleet.StatusTerminated && !terminated || !c.args.wantPod(v.Pod)
+	})
+	if c.direct {
+		c.write = func() error { return a.writePods(c, views, all) }
+		return nil, nil
+	}
+	return a.podList(views), nil
 }
 
 // podFilters are the filters of a list by the values that pods have.

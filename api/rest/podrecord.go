@@ -13,7 +13,7 @@ const textUnreachable = "the pod's host cannot be reached; the pod may still run
 
 // podRecord shows a pod as of now.
 func podRecord(v *fleet.PodView, now time.Time) v2.Pod {
-	p := &v.Pod
+	p := v.Pod
 	out := v2.Pod{
 		ID: string(p.ID), Name: p.Spec.Name, Status: p.Status, Actions: []string{},
 		Image: p.Spec.Image, Args: p.Spec.Args, Disk: p.Spec.DiskGB, Ports: []string{}, Env: p.Spec.Env,
@@ -22,7 +22,7 @@ func podRecord(v *fleet.PodView, now time.Time) v2.Pod {
 		CreatedAt: v2.At(p.CreatedAt), StartedAt: v2.AtOrNull(p.StartedAt), SSH: sshOf(v),
 		URLs: urlsOf(v), Movable: p.Spec.Movable, Condition: conditionOf(v),
 		StatusReason: statusReason(v), ExitCode: p.ExitCode, Incarnation: p.Incarnation,
-		HostID: v2.Text(p.Host), Steps: stepsOf(p.Steps), Runtime: runtimeOf(v, now), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
+		HostID: v2.Text(p.Host), Steps: stepsOf(p.Steps), Runtime: runtimeOf(v, gaugesOf(nil, v, now)), Progress: progressOf(v), GlobalNetworking: globalNetworking(v), Cluster: placeInCluster(v),
 		Cost: costOf(p).USD(),
 	}
 	if s := p.Spec.Spot; s != nil {
@@ -90,12 +90,12 @@ func statusReason(v *fleet.PodView) v2.Text {
 	case v.Unreachable && v.Pod.Status.Active():
 		return textUnreachable
 	}
-	return v2.Text(v.Pod.Reason)
+	return v2.Text(v.Reason)
 }
 
 // conditionOf is null unless the pod's host is being drained.
 func conditionOf(v *fleet.PodView) *v2.Condition {
-	d, p := v.Drain, &v.Pod
+	d, p := v.Drain, v.Pod
 	if d == nil {
 		return nil
 	}
@@ -122,22 +122,42 @@ func progressOf(v *fleet.PodView) *v2.Progress {
 	return &v2.Progress{Activity: v.Live.Activity, PullDone: v.Live.PullDone, PullTotal: v.Live.PullTotal}
 }
 
-// runtimeOf is null unless the pod runs and its host can be reached. Measures that the host has not
-// sent yet are 0.
-func runtimeOf(v *fleet.PodView, now time.Time) *v2.Runtime {
+// gaugesOf appends the numbers of v2.Runtime that change by themselves, in its order: what is live of a pod that runs on a host that can be
+// reached. Of another pod there are none. Measures that the host has not sent yet are 0.
+func gaugesOf(dst []int64, v *fleet.PodView, now time.Time) []int64 {
 	if v.Pod.Status != fleet.StatusRunning || v.Unreachable {
-		return nil
+		return dst
 	}
-	out := &v2.Runtime{GPUs: make([]v2.GPUUse, len(v.Pod.GPUs)), Ports: []v2.RuntimePort{}}
-	if l := v.Live; l != nil {
-		out.CPU.Util, out.Memory.Util, out.Disk.Util = percent(l.CPUPercent), percent(l.MemoryPercent), percent(l.DiskPercent)
-		for i, g := range l.GPUs[:min(len(l.GPUs), len(out.GPUs))] {
-			out.GPUs[i] = v2.GPUUse{Util: percent(g.Util), MemoryUtil: percent(g.MemoryUtil)}
-		}
+	live, uptime := v.Live, int64(0)
+	if live == nil {
+		live = &fleet.Live{}
 	}
 	if since := v.Pod.StartedAt; !since.IsZero() {
-		out.Uptime = max(0, int64(now.Sub(since)/time.Second))
+		uptime = max(0, int64(now.Sub(since)/time.Second))
 	}
+	dst = append(dst, uptime)
+	for i := range v.Pod.GPUs {
+		var g fleet.GPUUse
+		if i < len(live.GPUs) {
+			g = live.GPUs[i]
+		}
+		dst = append(dst, percent(g.Util), percent(g.MemoryUtil))
+	}
+	return append(dst, percent(live.CPUPercent), percent(live.MemoryPercent), percent(live.DiskPercent))
+}
+
+// runtimeOf shows a pod's gauges and ports; nil when it has no gauges.
+func runtimeOf(v *fleet.PodView, gauges []int64) *v2.Runtime {
+	if len(gauges) == 0 {
+		return nil
+	}
+	out := &v2.Runtime{Uptime: gauges[0], GPUs: make([]v2.GPUUse, len(v.Pod.GPUs)), Ports: []v2.RuntimePort{}}
+	gauges = gauges[1:]
+	for i := range out.GPUs {
+		out.GPUs[i] = v2.GPUUse{Util: int(gauges[2*i]), MemoryUtil: int(gauges[2*i+1])}
+	}
+	gauges = gauges[2*len(out.GPUs):]
+	out.CPU.Util, out.Memory.Util, out.Disk.Util = int(gauges[0]), int(gauges[1]), int(gauges[2])
 	for _, port := range v.Pod.Spec.Ports {
 		out.Ports = append(out.Ports, runtimePort(v, port))
 	}
@@ -201,7 +221,7 @@ func sshOf(v *fleet.PodView) v2.SSH {
 	}}
 }
 
-func percent(n int) int { return min(max(n, 0), 100) }
+func percent(n int) int64 { return int64(min(max(n, 0), 100)) }
 
 // portTexts shows ports as the API writes them.
 func portTexts(ports []fleet.Port) []string {

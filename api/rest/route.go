@@ -1,15 +1,14 @@
 package rest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -60,6 +59,9 @@ type call struct {
 	w     http.ResponseWriter
 
 	status int // of success, where it is not the route's
+
+	direct bool         // over HTTP: the handler may leave how the answer is written, in place of its record
+	write  func() error // it returns an error only when it has written nothing
 }
 
 // handle registers a route whose handler answers with one value. A nil value answers 204.
@@ -95,10 +97,13 @@ func handle[In, Out any](a *API, rt route, f func(context.Context, *call, *In) (
 		return out, err
 	}
 	ps := a.serve(op, rt, func(ctx context.Context, c *call) error {
+		c.direct = true
 		out, err := run(ctx, c, func(body *rule, in any) error { return readBody(c.w, c.r, a.maxBody, body, in) })
 		switch {
 		case err != nil:
 			return err
+		case c.write != nil:
+			return c.write()
 		case out == nil:
 			c.w.WriteHeader(http.StatusNoContent)
 			return nil
@@ -223,17 +228,19 @@ type Route struct {
 func (a *API) Routes() []Route { return slices.Clone(a.routes) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encode answer: %w", err)
+	body, err := jsonLine(v)
+	if err == nil {
+		writeBody(w, status, body)
 	}
+	return err
+}
+
+func writeBody(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(buf.Bytes()) // a client that left is not told
-	return nil
+	_, _ = w.Write(body) // a client that left is not told
 }

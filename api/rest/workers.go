@@ -53,7 +53,7 @@ func (a *API) listWorkers(ctx context.Context, svc EndpointService, id fleet.End
 
 // workerRecord shows a worker as of now.
 func workerRecord(w *fleet.WorkerView, now time.Time) v2.Worker {
-	p := &w.Pod
+	p := w.Pod
 	out := v2.Worker{
 		ID: string(p.ID), Status: string(w.Status), IsStale: w.Stale, IsFrozen: !p.Frozen.IsZero(), Version: p.Release,
 		Image: v2.Text(p.Spec.Image), DataCenterID: v2.Text(p.DataCenter),

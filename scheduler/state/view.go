@@ -240,6 +240,9 @@ func (v *View) Hosts() []fleet.Host {
 // they lead to; they stay as they are after the view.
 func (v *View) HostRows() []*fleet.Host { return slices.Collect(maps.Values(v.tb.hosts.Rows)) }
 
+// HostRow returns one of HostRows; nil: there is no such host.
+func (v *View) HostRow(id fleet.HostID) *fleet.Host { return v.tb.hosts.Rows[id] }
+
 // HostsOf returns the hosts with a machine id, by id.
 func (v *View) HostsOf(machine string) []fleet.Host {
 	var out []fleet.Host

@@ -81,7 +81,7 @@ func BenchmarkCreate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	entry, err := state.Encode(state.CreatePods{Pods: []state.NewPod{{Pod: v.Pod, HostEpoch: 1}}})
+	entry, err := state.Encode(state.CreatePods{Pods: []state.NewPod{{Pod: *v.Pod, HostEpoch: 1}}})
 	if err != nil {
 		b.Fatal(err)
 	}

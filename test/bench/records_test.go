@@ -86,7 +86,7 @@ func BenchmarkFleetPacking(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			pods, used = append(pods, v.Pod), used+count
+			pods, used = append(pods, *v.Pod), used+count
 		}
 	}
 	fill(hosts * 8 / 2)

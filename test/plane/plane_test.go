@@ -131,8 +131,8 @@ func TestWhatIsTriedAgainIsTheReason(t *testing.T) {
 		"the registry cannot be reached" + fleet.TryingAgain: "the registry cannot be reached, trying again", "pulling image": "",
 	} {
 		p.SetLive(id, fleet.Live{Activity: activity})
-		if v, err := p.Pod(t.Context(), who, id); err != nil || v.Pod.Reason != want {
-			t.Errorf("%q: reason %q, want %q: %v", activity, v.Pod.Reason, want, err)
+		if v, err := p.Pod(t.Context(), who, id); err != nil || v.Reason != want {
+			t.Errorf("%q: reason %q, want %q: %v", activity, v.Reason, want, err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestAPodOfAHostThatIsCutOffIsUnreachableAndThenBack(t *testing.T) {
 		s.wire.cut(h.name, true, true)
 		s.hostIs(h, fleet.HostUnreachable)
 		v, err := s.view(s.account(), p.ID)
-		if err != nil || !v.Unreachable || v.Live != nil || v.Pod.Status != fleet.StatusRunning || v.Pod.Reason == "" {
+		if err != nil || !v.Unreachable || v.Live != nil || v.Pod.Status != fleet.StatusRunning || v.Reason == "" {
 			s.Errorf("got %+v (%v)", v, err)
 		}
 		s.do(p.ID, fleet.ActionStop) // is accepted, and waits for the host
