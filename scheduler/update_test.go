@@ -268,7 +268,7 @@ func TestStartAgain(t *testing.T) {
 	must(w.svc.PutGPUType(context.Background(), fleet.GPUType{ID: h100, Name: "H100", Manufacturer: "NVIDIA", MemoryGB: 80, Secure: 7 * fleet.Dollar}))
 	view, err := w.svc.ActPod(context.Background(), member(acme), pod.ID, fleet.ActionStart)
 	must(err)
-	got := view.Pod
+	got := *view.Pod
 	if got.Host != "host-a" || got.Need.DiskGB != 120 || len(got.Mappings) != 1 || got.HourlyRate != 7*fleet.Dollar {
 		t.Errorf("%s, %+v, %v, %d", got.Host, got.Need, got.Mappings, got.HourlyRate)
 	}
