@@ -19,13 +19,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gantry/agent"
+	"gantry/agent/session"
 	"gantry/api/proxy"
 	"gantry/api/rest"
 	"gantry/scheduler/dispatch"
 )
 
 // callersEnv tells a process of this test that it holds idle connections, and which: address, host, path (-: nothing is asked for) and
-// number, with a space between two; or, with an address alone, that it serves WebSockets there.
+// number, with a space between two; or, with an address alone, that it serves WebSockets there; or, with the word host, the folder of a
+// host, its machine and a scheduler, that it is that host's agent.
 const callersEnv = "GANTRY_TEST_CALLERS"
 
 // perSource is how many connections come from one address of the loopback network, so that ports do not run out.
@@ -35,7 +38,13 @@ const perSource = 20000
 // of a scheduler. It ends with its standard input.
 func holdConnections(what string) error {
 	words := strings.Split(what, " ")
-	if len(words) == 1 {
+	if words[0] == "host" {
+		h := &host{world: &world{dial: session.DialTCP, log: slog.New(slog.DiscardHandler)}, dir: words[1], machine: words[2], conf: runs}
+		ctx, cancel := context.WithCancel(context.Background())
+		over := make(chan error, 1)
+		go func() { over <- agent.Run(ctx, h.config(words[3])) }()
+		defer func() { cancel(); <-over }()
+	} else if len(words) == 1 {
 		ln, err := net.Listen("tcp", words[0])
 		if err != nil {
 			return err
@@ -171,10 +180,10 @@ func front(b *testing.B, d door, limits rest.Limits) (addr string) {
 	return ln.Addr().String()
 }
 
-// BenchmarkIdleWebSockets has BENCH_SOCKETS (10,000) WebSockets open to a pod and nothing said on them. This process is the scheduler and
-// the agent: what it reports is more than a scheduler's or a gateway's part. Each takes two of its files.
+// BenchmarkIdleWebSockets has BENCH_SOCKETS (10,000) WebSockets open to a pod and nothing said on them. This process is the scheduler or
+// gateway; the host's agent, the pod and its callers are others.
 func BenchmarkIdleWebSockets(b *testing.B) {
-	n := affordable(b, "BENCH_SOCKETS", 2, 10_000)
+	n := affordable(b, "BENCH_SOCKETS", 1, 10_000)
 	w := newWorld(b)
 	w.log = slog.New(slog.DiscardHandler)
 	s := w.newScheduler(loopback, dispatch.Config{})
@@ -184,7 +193,8 @@ func BenchmarkIdleWebSockets(b *testing.B) {
 	port, err := strconv.Atoi(text)
 	must(b, err)
 	beside(b, "0.0.0.0:"+text)
-	addr := front(b, door{w.podOn([]*scheduler{s}, port), s}, rest.Limits{})
+	h := w.podBy([]*scheduler{s}, port, func(h *host) { beside(b, fmt.Sprintf("host %s %s %s", h.dir, h.machine, s.addr)) })
+	addr := front(b, door{h, s}, rest.Limits{})
 	host := fmt.Sprintf("%s-%d.%s", thePod, port, proxy.DefaultDomain)
 	measure(b, n, func() { beside(b, fmt.Sprintf("%s %s / %d", addr, host, n)) })
 }

@@ -90,12 +90,21 @@ const thePod = fleet.PodID("pod00000000001")
 // podOn makes a host with a pod that has an http port, which is one of this machine at any address, and waits until the pod runs.
 func (w *world) podOn(all []*scheduler, port int) *host {
 	w.Helper()
+	return w.podBy(all, port, func(h *host) { h.start(all[0].addr) })
+}
+
+// runs has the pods of a host's agent run, on addresses of this machine.
+func runs(c *agent.Config) {
+	c.Containers = &running{pods: map[fleet.PodID]pod.Container{}}
+	c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("127.88.0.0/20"), nil }
+}
+
+// podBy is podOn of a host whose agent start starts.
+func (w *world) podBy(all []*scheduler, port int, start func(*host)) *host {
+	w.Helper()
 	h := w.newHost(all[0].addr)
-	h.conf = func(c *agent.Config) {
-		c.Containers = &running{pods: map[fleet.PodID]pod.Container{}}
-		c.PickSubnet = func(context.Context) (netip.Prefix, error) { return netip.MustParsePrefix("127.88.0.0/20"), nil }
-	}
-	h.start(all[0].addr)
+	h.conf = runs
+	start(h)
 	w.soon("the host is ready", h.is(fleet.HostReady))
 	for _, s := range all {
 		if s.dispatch.Data().Connected(h.id) {

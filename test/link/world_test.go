@@ -279,9 +279,8 @@ func (w *world) newHost(addrs ...string) *host {
 	return h
 }
 
-// start starts the agent, which is named these schedulers.
-func (h *host) start(addrs ...string) {
-	ctx, cancel := context.WithCancel(h.world.ctx)
+// config is that of the host's agent, which is named these schedulers.
+func (h *host) config(addrs ...string) agent.Config {
 	conf := agent.Config{
 		Dir: h.dir, Schedulers: addrs, Dial: h.world.dial, Instance: "0a1b", Offer: fleet.Resources{MilliCPU: 1000, MemoryMB: 1000, DiskGB: 10},
 		MachineID: h.machine, Hardware: "board-1", BootID: "boot", Version: "test", Containers: none{}, Network: netctl.NewFake(netctl.NewFakeKernel(), "0a1b"),
@@ -291,6 +290,13 @@ func (h *host) start(addrs ...string) {
 	if h.conf != nil {
 		h.conf(&conf)
 	}
+	return conf
+}
+
+// start starts the agent, which is named these schedulers.
+func (h *host) start(addrs ...string) {
+	ctx, cancel := context.WithCancel(h.world.ctx)
+	conf := h.config(addrs...)
 	h.stop, h.done = cancel, make(chan struct{})
 	go func() {
 		defer close(h.done)
