@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"reflect"
 	"strconv"
 	"sync"
@@ -235,7 +236,7 @@ func (a *API) writePods(c *call, views []fleet.PodView, of int) error {
 		return err
 	}
 	body = append(body, around[end:]...)
-	writeBody(c.w, 200, body)
+	writeBody(c.w, http.StatusOK, body)
 	if *buf = body; cap(body) <= listBufferMost {
 		a.podTexts.buffers.Put(buf)
 	}

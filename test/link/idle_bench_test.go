@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -154,6 +155,7 @@ const idleFor = 10 * time.Second
 // measure reports what the connections that open makes cost this process, each, and of its processor while they are idle.
 func measure(b *testing.B, n int, open func()) {
 	b.Helper()
+	debug.FreeOSMemory() // which the benchmark before left
 	before := resident(b)
 	open()
 	b.ReportMetric(float64(n), "connections")
@@ -162,7 +164,10 @@ func measure(b *testing.B, n int, open func()) {
 	window, cancel := context.WithTimeout(b.Context(), idleFor)
 	defer cancel()
 	<-window.Done()
-	b.ReportMetric(100*(processor(b)-used).Seconds()/idleFor.Seconds(), "%-of-a-core")
+	cost := processor(b) - used
+	debug.FreeOSMemory() // as the runtime does by itself within minutes
+	b.ReportMetric((resident(b)-before)/float64(n)/1e3, "KB-after-collection")
+	b.ReportMetric(100*cost.Seconds()/idleFor.Seconds(), "%-of-a-core")
 	b.ReportMetric(0, "ns/op")
 }
 
