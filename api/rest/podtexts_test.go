@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,10 +72,18 @@ func changed(v, other *fleet.PodView) (out []*fleet.PodView, names []string) {
 			if !of(v).Field(i).CanSet() {
 				continue
 			}
-			next, pod, live := *v, *v.Pod, *v.Live
-			next.Pod, next.Live = &pod, &live
+			next := *v
+			if strings.HasPrefix(name, "Pod") {
+				pod := *v.Pod
+				next.Pod = &pod
+			} else if name != "" {
+				live := *v.Live
+				next.Live = &live
+			}
 			of(&next).Field(i).Set(of(other).Field(i))
-			next.Pod.ID = v.Pod.ID
+			if next.Pod != v.Pod {
+				next.Pod.ID = v.Pod.ID
+			}
 			out, names = append(out, &next), append(names, name+of(v).Type().Field(i).Name)
 		}
 	}
