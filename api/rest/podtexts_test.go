@@ -110,6 +110,12 @@ func TestKeptTextsAreTheRecords(t *testing.T) {
 			t.Errorf("%s, %s: %v\n%s, want\n%s", name, v.Pod.Status, err, got, want)
 		}
 	}
+	empty := anyPod(rand.New(rand.NewPCG(1, 1)))
+	empty.Pod.Status, empty.Live = fleet.StatusStarting, &fleet.Live{}
+	silent := *empty
+	silent.Live = nil
+	check("an empty report", empty, listedAt)
+	check("no report", &silent, listedAt)
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		v, other := anyPod(rng), anyPod(rng)
