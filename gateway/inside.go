@@ -46,10 +46,13 @@ func (i insides) Pod(_ context.Context, who fleet.Principal, id fleet.PodID) (ou
 
 func (i insides) running(ctx context.Context, who fleet.Principal, id fleet.PodID) (fleet.HostID, error) {
 	view, err := i.Pod(ctx, who, id)
-	if err == nil && (view.Pod.Status != fleet.StatusRunning || view.Pod.Goal != fleet.GoalRun) {
-		err = fleet.NotAllowed("the pod does not run")
+	switch {
+	case err != nil:
+		return "", err
+	case view.Pod.Status != fleet.StatusRunning || view.Pod.Goal != fleet.GoalRun:
+		return "", fleet.NotAllowed("the pod does not run")
 	}
-	return view.Pod.Host, err
+	return view.Pod.Host, nil
 }
 
 // open is an inside.Opener.

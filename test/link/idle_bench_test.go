@@ -39,20 +39,26 @@ const perSource = 20000
 // of a scheduler. It ends with its standard input.
 func holdConnections(what string) error {
 	words := strings.Split(what, " ")
-	if words[0] == "host" {
+	switch {
+	case words[0] == "host":
 		h := &host{world: &world{dial: session.DialTCP, log: slog.New(slog.DiscardHandler)}, dir: words[1], machine: words[2], conf: runs}
 		ctx, cancel := context.WithCancel(context.Background())
-		over := make(chan error, 1)
-		go func() { over <- agent.Run(ctx, h.config(words[3])) }()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			if err := agent.Run(ctx, h.config(words[3])); err != nil {
+				fmt.Println(err)
+			}
+		}()
 		defer func() { cancel(); <-over }()
-	} else if len(words) == 1 {
+	case len(words) == 1:
 		ln, err := net.Listen("tcp", words[0])
 		if err != nil {
 			return err
 		}
 		defer func() { _ = ln.Close() }()
 		go upgrade(ln)
-	} else {
+	default:
 		n, err := strconv.Atoi(words[3])
 		if err != nil {
 			return err
