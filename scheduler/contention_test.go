@@ -119,7 +119,9 @@ func together(n int, ask func(i int) (fleet.PodView, error)) []outcome {
 		group.Go(func() {
 			<-start
 			view, err := ask(i)
-			out[i] = outcome{*view.Pod, err}
+			if out[i].err = err; view.Pod != nil {
+				out[i].pod = *view.Pod
+			}
 		})
 	}
 	close(start)

@@ -220,7 +220,10 @@ func TestPatchKeepsMappings(t *testing.T) {
 	ssh := pod.Mappings[0]
 	change := func(ports ...fleet.Port) (fleet.Pod, error) {
 		view, err := w.svc.UpdatePod(context.Background(), member(acme), pod.ID, fleet.PodUpdate{Ports: &ports})
-		return *view.Pod, err
+		if err != nil {
+			return fleet.Pod{}, err
+		}
+		return *view.Pod, nil
 	}
 	got, err := change(tcp(5000), tcp(22))
 	if err != nil || len(got.Mappings) != 2 || got.Mappings[1] != ssh || got.Mappings[0].Private != 5000 || got.Mappings[0].Public == ssh.Public {
