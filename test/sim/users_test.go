@@ -283,7 +283,7 @@ func (d *driver) userLooks(account fleet.AccountID) {
 	_, err := d.ask(func(ctx context.Context, p *process) (fleet.PodView, error) {
 		views, err := p.service.Pods(ctx, principal(account))
 		for _, v := range views {
-			have[v.Pod.ID] = v.Pod
+			have[v.Pod.ID] = *v.Pod
 		}
 		return fleet.PodView{}, err
 	})
