@@ -295,10 +295,12 @@ func (d *driver) userLooks(account fleet.AccountID) {
 		rec, there := have[id]
 		if !there {
 			var v fleet.PodView
-			if v, err = d.view(account, id); fleet.CodeOf(err) == fleet.CodeUnavailable || v.Pod.Status == fleet.StatusTerminated {
+			if v, err = d.view(account, id); fleet.CodeOf(err) == fleet.CodeUnavailable || err == nil && v.Pod.Status == fleet.StatusTerminated {
 				continue
 			}
-			rec = v.Pod
+			if err == nil {
+				rec = *v.Pod
+			}
 		}
 		if rec.Rev < rev && !d.purged(id) {
 			d.broke("I6: pod %s was acknowledged at revision %d, and a reader sees %d, %s (%v)", id, rev, rec.Rev, rec.Status, err)
