@@ -207,10 +207,10 @@ func (w *world) ask(call func(context.Context, *process) (fleet.PodView, error))
 			case to.dying.Load() || p.dying.Load() || w.wire.apart(p.name, to.name):
 				return fleet.Pod{}, errNoWord
 			case !errors.Is(err, replica.ErrNotLeader) || errors.Is(err, replica.ErrUnknown):
-				if err != nil {
+				if view.Pod == nil { // the call is of something else, or failed
 					return fleet.Pod{}, err
 				}
-				return *view.Pod, nil
+				return *view.Pod, err
 			}
 		}
 		if p.dying.Load() || time.Now().After(end) || sleep.For(ctx, 100*time.Millisecond) != nil {
