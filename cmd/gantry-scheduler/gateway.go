@@ -178,6 +178,7 @@ func (c *gatewayRunCmd) serve(ctx context.Context, g *gateway.Gateway, p ports, 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return g.Run(ctx, p.mux.Data()) })
 	group.Go(func() error { return c.serveEdge(ctx, p, tlsFront, log) })
+	group.Go(func() error { boundGarbage(ctx, func() int { return 0 }); return nil })
 	if acme != nil {
 		group.Go(func() error { return acme.Order(ctx) })
 	}
