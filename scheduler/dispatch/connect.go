@@ -158,8 +158,17 @@ func (s *Server) leave(x *session) {
 	for _, line := range x.lines {
 		line.End()
 	}
-	if x.connecting {
-		s.absent[x.host] = x.lostBy() // its agent may have given the session up, to begin another one
+	if x.connecting { // its agent may have given the session up, to begin another one
+		by := x.lostBy()
+		if before, was := s.absent[x.host]; was && !x.welcomed.Load() { // it is on its way, as it was before this session
+			if before.IsZero() {
+				before = s.settled.by
+			}
+			if before.After(by) {
+				by = before
+			}
+		}
+		s.absent[x.host] = by
 	}
 	close(x.done)
 }

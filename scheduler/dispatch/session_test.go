@@ -175,6 +175,27 @@ func TestHowLongAHostThatLeftIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A host that is on its way, to another scheduler or to a new leader, and whose session does not come about, has as long as before.
+func TestASessionThatFailsLeavesAHostOnItsWay(t *testing.T) {
+	left, moves, settled := time.Unix(1065, 0), time.Unix(1090, 0), time.Unix(1070, 0)
+	for _, c := range []struct {
+		before, want time.Time
+		welcomed     bool
+	}{{moves, moves, false}, {time.Unix(1010, 0), left, false}, {time.Time{}, settled, false}, {moves, left, true}} {
+		s := New(Config{HeartbeatTimeout: time.Minute, HostTimeout: 5 * time.Second})
+		s.lead, s.settled.by, s.absent["h"] = t.Context(), settled, c.before
+		x := newSession(s, "h", &agentrpc.Hello{}, nil)
+		check(t, s.enter(t.Context(), x))
+		x.connecting = true
+		x.welcomed.Store(c.welcomed)
+		x.lastSeen.Store(time.Unix(1000, 0).UnixNano())
+		s.leave(x)
+		if until := s.absent["h"]; !until.Equal(c.want) {
+			t.Errorf("%+v: until %v", c, until)
+		}
+	}
+}
+
 // A beat tells of the members and the CAs when they changed, once, and nothing else otherwise.
 func TestABeatTellsWhatChanged(t *testing.T) {
 	b, s, _ := newBetween(t)

@@ -38,6 +38,7 @@ func BenchmarkFleetReconnect(b *testing.B) {
 		used = append(used, m.cpu(b))
 	}
 	began := time.Now()
+	b.Logf("leadership is handed over at %s", began.UTC().Format(time.RFC3339Nano))
 	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
 	defer cancel()
 	if err := p.op.TransferLeadership(ctx, ""); err != nil {
@@ -152,7 +153,12 @@ func (p *plane) lost() (n int) {
 		if err != nil {
 			p.b.Fatal(err)
 		}
-		n += bytes.Count(data, []byte(lostMessage))
+		for line := range bytes.Lines(data) {
+			if bytes.Contains(line, []byte(lostMessage)) {
+				n++
+				p.b.Logf("%s", line)
+			}
+		}
 	}
 	return n
 }
