@@ -80,6 +80,8 @@ func BenchmarkTwoGateways(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+var gatewayClient = &http.Client{Timeout: waitLimit, Transport: &http.Transport{MaxIdleConnsPerHost: gatewayCallers}}
+
 // pages is a pod's body behind a gateway.
 type pages struct{ url, host string }
 
@@ -89,7 +91,7 @@ func (p *pages) read(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	req.Host = p.host
-	res, err := http.DefaultClient.Do(req)
+	res, err := gatewayClient.Do(req)
 	if err != nil {
 		return 0, err
 	}
