@@ -61,7 +61,7 @@ func openMember(t testing.TB, id, dir, address string, streams replica.StreamLay
 	return peer{Group{Node: node, Jobs: m}, id, address}
 }
 
-func eventually(t *testing.T, ctx context.Context, what string, is func() bool) {
+func eventually(t testing.TB, ctx context.Context, what string, is func() bool) {
 	t.Helper()
 	for !is() {
 		select {
@@ -244,9 +244,7 @@ func leaderOf(b *testing.B, members int) peer {
 	if err := first.Bootstrap(ctx); err != nil {
 		b.Fatal(err)
 	}
-	for first.Barrier(ctx) != nil {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(b, ctx, "the first member does not lead", func() bool { return first.Barrier(ctx) == nil })
 	for i := 1; i < members; i++ {
 		id := fmt.Sprintf("m%d", i)
 		next := member(b, id, b.TempDir(), "127.0.0.1:0")
